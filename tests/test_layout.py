@@ -1,0 +1,50 @@
+"""The folder list is the architecture: modules import only downward (STYLE.md, Layout)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import torchkiln
+
+PACKAGE = Path(torchkiln.__file__).parent
+
+ORDER = (
+    "pipeline", "report", "publish", "validation", "layers", "fetch", "inspect", "rootfs", "engines", "plan",
+    "lock", "matrix", "oci", "home", "process", "console", "errors",
+)  # fmt: skip
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level modules of the package that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("torchkiln.")}
+    return found & set(ORDER)
+
+
+def test_imports_point_down() -> None:
+    """A module imports only from lines below it in the layout."""
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        above = ORDER[: ORDER.index(own)]
+        wrong += [f"{path.relative_to(PACKAGE)} imports {name}" for name in imported(path) if name in above]
+    assert wrong == []
+
+
+def test_every_error_has_its_own_exit_code() -> None:
+    """A script can tell errors apart by their exit code; 2 and 130 belong to invoke and Ctrl-C."""
+    from torchkiln import errors  # noqa: PLC0415
+
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.TorchkilnError)
+    ]
+    codes = [kind.exit_code for kind in kinds]
+    assert len(set(codes)) == len(codes)
+    assert not {0, 2, 130} & set(codes)

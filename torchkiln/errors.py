@@ -1,0 +1,137 @@
+"""Every error a user can meet, one exit code each; this module imports nothing.
+
+An error says what failed, where (target, key path, file), and what to try.
+Codes 20 and 21 are verdicts of a validation (DESIGN.md, Validation); 2 is invoke's own for a bad command line.
+"""
+
+from __future__ import annotations
+
+
+class TorchkilnError(Exception):
+    """What failed (`what`), where (`where`), and what to try (`remedy`)."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.remedy:
+            lines.append(f"  try: {self.remedy}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes with all three parts."""
+        return (_rebuild, (type(self), self.what, self.where, self.remedy))
+
+
+def _rebuild(kind: type[TorchkilnError], what: str, where: str, remedy: str) -> TorchkilnError:
+    return kind(what, where=where, remedy=remedy)
+
+
+class MatrixError(TorchkilnError):
+    """matrix.yaml does not say something that can be built."""
+
+    exit_code = 3
+
+
+class UnknownTargetError(TorchkilnError):
+    """No target has that id or matches that glob."""
+
+    exit_code = 4
+
+
+class LockError(TorchkilnError):
+    """A lock is missing, unreadable, or does not fit its row."""
+
+    exit_code = 5
+
+
+class StaleLockError(TorchkilnError):
+    """A lock was made from other inputs than the row has now."""
+
+    exit_code = 6
+
+
+class FetchError(TorchkilnError):
+    """A file could not be downloaded."""
+
+    exit_code = 7
+
+
+class HashMismatchError(TorchkilnError):
+    """Bytes are not the ones that were pinned."""
+
+    exit_code = 8
+
+
+class WheelError(TorchkilnError):
+    """A wheel breaks the wheel or zip format, or asks for something unsafe."""
+
+    exit_code = 9
+
+
+class ConflictError(TorchkilnError):
+    """Two inputs write the same path with different content."""
+
+    exit_code = 10
+
+
+class BaseError(TorchkilnError):
+    """The base layers could not be made, or the archive moved on and --frozen was given."""
+
+    exit_code = 11
+
+
+class StoreError(TorchkilnError):
+    """The local store holds something it should not, or lacks something it should hold."""
+
+    exit_code = 12
+
+
+class EngineError(TorchkilnError):
+    """An engine is missing, refuses, or failed while running a command."""
+
+    exit_code = 13
+
+
+class HostError(TorchkilnError):
+    """This machine lacks something: a program, disk space, permission."""
+
+    exit_code = 14
+
+
+class ImageError(TorchkilnError):
+    """An image reference or its content is not what it says."""
+
+    exit_code = 15
+
+
+class VerifyError(TorchkilnError):
+    """Recomputed digests differ from the recorded ones."""
+
+    exit_code = 16
+
+
+class PlanError(TorchkilnError):
+    """A row cannot become an image: too many layers, an unusable combination."""
+
+    exit_code = 17
+
+
+class ValidationFailedError(TorchkilnError):
+    """At least one required check failed."""
+
+    exit_code = 20
+
+
+class ValidationIncompleteError(TorchkilnError):
+    """No check failed, but a required one did not run."""
+
+    exit_code = 21

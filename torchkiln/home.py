@@ -1,0 +1,126 @@
+"""What is cached and where: $TORCHKILN_HOME, its file locks, and the index from layer keys to layers.
+
+Layout (DESIGN.md, Store): wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer), rootfs/, tmp/.
+Everything is written under a temporary name in the same file system, fsynced and renamed, so a kill at any
+instant leaves only whole files and forgotten temporaries, which `gc` removes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchkiln.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The cache folder; every path below it is derived here and nowhere else."""
+
+    root: Path
+
+    @property
+    def wheels(self) -> Path:
+        """Downloaded wheels, one folder per sha256."""
+        return self.root / "wheels"
+
+    @property
+    def store(self) -> Path:
+        """The OCI image layout."""
+        return self.root / "store"
+
+    @property
+    def index(self) -> Path:
+        """One JSON file per layer key."""
+        return self.root / "index"
+
+    @property
+    def rootfs(self) -> Path:
+        """Unpacked layers and merged trees."""
+        return self.root / "rootfs"
+
+    @property
+    def temporary(self) -> Path:
+        """Work in progress; anything here may be deleted when no build runs."""
+        return self.root / "tmp"
+
+    def wheel(self, sha256: str, filename: str) -> Path:
+        """Where a verified wheel lies."""
+        return self.wheels / sha256 / filename
+
+    def lookup(self, key: str) -> Mapping[str, Any] | None:
+        """What the index holds under a layer key (Layer.to_json's form); its blob may be missing from the store."""
+        path = self.index / f"{key}.json"
+        try:
+            found: Mapping[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            path.unlink(missing_ok=True)  # a damaged entry is no entry: the layer is made again
+            return None
+        return found
+
+    def record(self, key: str, entry: Mapping[str, Any]) -> None:
+        """Remember what a layer key became."""
+        write_atomically(self.index / f"{key}.json", json.dumps(entry, sort_keys=True).encode())
+
+    @contextmanager
+    def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
+        """Hold a named lock between processes; the kernel releases it when its owner dies."""
+        folder = self.root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.lock").open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield
+
+
+def locate(environment: Mapping[str, str]) -> Home:
+    """$TORCHKILN_HOME, else torchkiln in the user's cache folder (XDG Base Directory, XDG_CACHE_HOME)."""
+    stated = environment.get("TORCHKILN_HOME")
+    if stated:
+        return Home(Path(stated).absolute())
+    cache = environment.get("XDG_CACHE_HOME")
+    base = Path(cache) if cache else Path(environment.get("HOME") or "/root") / ".cache"
+    return Home(base.absolute() / "torchkiln")
+
+
+def prepare(home: Home) -> Home:
+    """Make the folders; HostError if they cannot be written."""
+    try:
+        for folder in (home.wheels, home.store, home.index, home.rootfs, home.temporary):
+            folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home.temporary):
+            pass
+    except OSError as error:
+        raise HostError(
+            f"the cache folder cannot be written: {error.strerror}",
+            where=str(home.root),
+            remedy="set TORCHKILN_HOME to a folder on a disk you may write to",
+        ) from error
+    return home
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write, fsync, rename: readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        os.replace(name, path)  # noqa: PTH105  on names, as mkstemp gives them
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

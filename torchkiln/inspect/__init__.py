@@ -1,0 +1,1 @@
+"""Static checks: layers read from outside, nothing executed."""

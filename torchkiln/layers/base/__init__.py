@@ -1,0 +1,1 @@
+"""Base layers: one module per kind of base."""

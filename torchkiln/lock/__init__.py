@@ -1,0 +1,1 @@
+"""What exactly goes in: wheels pinned by version, hash, file name and size."""

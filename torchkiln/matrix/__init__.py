@@ -1,0 +1,1 @@
+"""What is built: matrix.yaml read into targets, and held against the facts."""

@@ -1,0 +1,118 @@
+"""A target: one row of the matrix, complete and frozen; its id, `select`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The userland below the wheels, with its Python."""
+
+    id: str
+    """For example `bookworm`; its package lock is images/locks/base-<id>.txt."""
+    kind: Literal["debian"]
+    suite: str
+    """Distribution release that mmdebstrap is asked for."""
+    python: str
+    """Python minor, for example `3.11`."""
+    glibc: str
+    packages: tuple[str, ...]
+    mirror: str = ""
+    """Empty: the client's default; else a mirror, dated if it should never move on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A PyTorch release: the trio and what must come with it."""
+
+    id: str
+    """For example `torch25`."""
+    torch: str
+    """Public version, without the accelerator's suffix."""
+    torchvision: str = ""
+    torchaudio: str = ""
+    """Empty where the row goes without."""
+    companions: tuple[str, ...] = ()
+    """Requirements (PEP 508) that no wheel declares but the image needs: numpy, setuptools, pip, ninja."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """What the wheels were built for."""
+
+    id: str
+    """For example `cu124`: also the local version suffix and the folder of the PyTorch index."""
+    kind: Literal["cuda", "rocm", "cpu"]
+    version: str = ""
+    """`12.4`, `6.2`; empty for cpu: what torch.version.cuda or .hip starts with."""
+    driver_floor: str = ""
+    """Oldest driver that starts it, by minor-version compatibility."""
+    driver_full: str = ""
+    """Driver with every feature of that toolkit."""
+    archs: tuple[str, ...] = ()
+    """Architectures compiled into this release's wheels: `sm_90`, `gfx942`; from the facts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """The device a row is meant for, and how to run and judge it there."""
+
+    id: str
+    """`generic` fits any device of the accelerator."""
+    arch: str = ""
+    """`sm_90`, `gfx942`; empty for generic."""
+    memory_gb: int = 0
+    driver: str = ""
+    """Driver that hosts of this row are known to run; empty if not stated."""
+    run_options: tuple[str, ...] = ()
+    """Options of `docker run`."""
+    sizing: Mapping[str, int] = field(default_factory=dict)
+    """cores, memory_gb, system_disk_gb, data_disk_gb."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """Figures that checks hold measurements against, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavour:
+    """What the image is for, as added wheels and packages."""
+
+    id: str
+    requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One image: everything a build needs to know, decided."""
+
+    release: Release
+    accelerator: Accelerator
+    gpu: Gpu
+    flavour: Flavour
+    base: Base
+    required: tuple[str, ...]
+    """Globs over check ids that must pass; what is not applicable to the row is never required."""
+    arch: str = "x86_64"
+
+    @property
+    def id(self) -> str:
+        """`<release>-<accelerator>[-<gpu>][-<flavour>]`, for example `torch25-cu124`."""
+        parts = [self.release.id, self.accelerator.id]
+        parts += [] if self.gpu.id == "generic" else [self.gpu.id]
+        parts += [] if self.flavour.id == "runtime" else [self.flavour.id]
+        return "-".join(parts)
+
+    @property
+    def gpu_archs(self) -> tuple[str, ...]:
+        """What the image is for: the row's GPU, else everything in the wheels."""
+        return (self.gpu.arch,) if self.gpu.arch else self.accelerator.archs
+
+    @property
+    def lock_name(self) -> str:
+        """File name of the lock that this row shares with its GPU and flavour variants."""
+        return f"{self.release.id}-{self.accelerator.id}-py{self.base.python}-{self.arch}.txt"

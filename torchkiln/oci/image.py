@@ -1,0 +1,167 @@
+"""Descriptors, layers and images as values; a change returns a new image.
+
+Bytes of manifests and configs are canonical JSON (sorted keys, no spaces), so equal values have equal digests.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from torchkiln.oci import digest as digests
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torchkiln.oci.digest import Digest
+
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """What a blob is, by type, digest and size in bytes (descriptor.md)."""
+
+    media_type: str
+    digest: Digest
+    size: int
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a manifest."""
+        annotations = {"annotations": dict(self.annotations)} if self.annotations else {}
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size, **annotations}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Descriptor:
+        """From a manifest or index; KeyError or ImageError when it is not one."""
+        return Descriptor(
+            media_type=str(data["mediaType"]),
+            digest=digests.parse(str(data["digest"])),
+            size=int(data["size"]),
+            annotations=dict(data.get("annotations") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A compressed blob and the digest (diff_id) and size of the tar inside it."""
+
+    descriptor: Descriptor
+    diff_id: Digest
+    unpacked_size: int
+    """Bytes of the tar."""
+    title: str = ""
+    """What it holds, for people: becomes `created_by` in the history."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the layer index."""
+        return {
+            "descriptor": self.descriptor.to_json(),
+            "diff_id": self.diff_id,
+            "unpacked_size": self.unpacked_size,
+            "title": self.title,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Layer:
+        """The inverse of `to_json`."""
+        return Layer(
+            descriptor=Descriptor.from_json(data["descriptor"]),
+            diff_id=digests.parse(data["diff_id"]),
+            unpacked_size=int(data["unpacked_size"]),
+            title=str(data.get("title", "")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What an engine needs to run the image (config.md), in our own words."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    user: str = ""
+    working_dir: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    stop_signal: str = ""
+    architecture: str = "amd64"
+    created: str = "1980-01-02T00:00:00Z"
+    """RFC 3339; the layers' fixed time, so that equal inputs give equal bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A config and layers, lowest first."""
+
+    config: Config
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def compressed_size(self) -> int:
+        """Bytes of all layer blobs."""
+        return sum(layer.descriptor.size for layer in self.layers)
+
+    @property
+    def unpacked_size(self) -> int:
+        """Bytes of all layer tars."""
+        return sum(layer.unpacked_size for layer in self.layers)
+
+
+def append(image: Image, layers: Sequence[Layer]) -> Image:
+    """A new image with these layers on top."""
+    return replace(image, layers=(*image.layers, *layers))
+
+
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys and no white space, UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def config_bytes(image: Image) -> bytes:
+    """The image config document (config.md); its sha256 is the image id."""
+    config = image.config
+    runtime: dict[str, Any] = {
+        "Env": [f"{name}={value}" for name, value in sorted(config.env.items())],
+        "Entrypoint": list(config.entrypoint),
+        "Cmd": list(config.command),
+        "User": config.user,
+        "WorkingDir": config.working_dir,
+        "Labels": dict(config.labels),
+        "StopSignal": config.stop_signal,
+    }
+    return canonical(
+        {
+            "created": config.created,
+            "architecture": config.architecture,
+            "os": "linux",
+            "config": {name: value for name, value in runtime.items() if value},
+            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in image.layers]},
+            "history": [
+                {"created": config.created, "created_by": f"torchkiln: {layer.title}"} for layer in image.layers
+            ],
+        }
+    )
+
+
+def manifest_bytes(image: Image) -> bytes:
+    """The manifest document (manifest.md); its sha256 is the image's digest."""
+    config = config_bytes(image)
+    return canonical(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": Descriptor(media_type=CONFIG_TYPE, digest=digests.of_bytes(config), size=len(config)).to_json(),
+            "layers": [layer.descriptor.to_json() for layer in image.layers],
+        }
+    )
+
+
+def manifest_descriptor(image: Image) -> Descriptor:
+    """How an index refers to the image."""
+    manifest = manifest_bytes(image)
+    return Descriptor(media_type=MANIFEST_TYPE, digest=digests.of_bytes(manifest), size=len(manifest))

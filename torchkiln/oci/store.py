@@ -1,0 +1,181 @@
+"""An OCI image layout on disk (image-layout.md): `put` is atomic and idempotent, readers never see a part."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from torchkiln.errors import StoreError
+from torchkiln.home import write_atomically
+from torchkiln.oci import digest as digests
+from torchkiln.oci.digest import Digest
+from torchkiln.oci.image import (
+    INDEX_TYPE,
+    Descriptor,
+    Image,
+    canonical,
+    config_bytes,
+    manifest_bytes,
+    manifest_descriptor,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+REF_NAME = "org.opencontainers.image.ref.name"
+
+
+class BlobWriter:
+    """A write-only file that hashes what passes; the blob appears under its digest on `commit`.
+
+    Usable as a context manager: leaving it without `commit` removes what was written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".partial-", dir=folder)
+        self._folder = folder
+        self._path = Path(name)
+        self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append bytes."""
+        self._sha256.update(data)
+        self.size += len(data)
+        return self._file.write(data)
+
+    def commit(self, media_type: str) -> Descriptor:
+        """Make the blob visible; a blob that is already there is left as it is."""
+        digest = Digest("sha256:" + self._sha256.hexdigest())
+        self._file.flush()
+        os.fchmod(self._file.fileno(), 0o644)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._path.replace(self._folder / digests.encoded(digest))
+        return Descriptor(media_type=media_type, digest=digest, size=self.size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A folder with `oci-layout`, `index.json` and `blobs/sha256/`."""
+
+    root: Path
+
+    @property
+    def blobs(self) -> Path:
+        """Where sha256 blobs lie."""
+        return self.root / "blobs" / "sha256"
+
+    def path(self, digest: Digest) -> Path:
+        """Where a blob lies or would lie."""
+        return self.blobs / digests.encoded(digest)
+
+    def has(self, descriptor: Descriptor) -> bool:
+        """Whether a blob of that digest and size is there; content is checked by `oci.verify`."""
+        try:
+            return self.path(descriptor.digest).stat().st_size == descriptor.size
+        except FileNotFoundError:
+            return False
+
+    def open(self, digest: Digest) -> BinaryIO:
+        """Read a blob; StoreError if it is missing."""
+        try:
+            return self.path(digest).open("rb")
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"blob {digest} is missing", where=str(self.root), remedy="build the target again"
+            ) from error
+
+    def read(self, digest: Digest) -> bytes:
+        """A small blob as a whole."""
+        with self.open(digest) as stream:
+            return stream.read()
+
+    def writer(self) -> BlobWriter:
+        """Begin a blob."""
+        return BlobWriter(self.blobs)
+
+    def put(self, data: bytes, media_type: str) -> Descriptor:
+        """Store a small blob."""
+        with self.writer() as writer:
+            writer.write(data)
+            return writer.commit(media_type)
+
+    def put_image(self, image: Image, ref: str) -> Descriptor:
+        """Store config and manifest, then let `ref` name them; the layers must be there."""
+        missing = [layer.descriptor.digest for layer in image.layers if not self.has(layer.descriptor)]
+        if missing:
+            raise StoreError(
+                f"{len(missing)} layers of {ref} are missing: {', '.join(missing[:3])}", where=str(self.root)
+            )
+        self.put(config_bytes(image), "")
+        self.put(manifest_bytes(image), "")
+        descriptor = manifest_descriptor(image)
+        self.tag(ref, descriptor)
+        return descriptor
+
+    def tag(self, ref: str, descriptor: Descriptor) -> None:
+        """Let `ref` name a manifest, instead of whatever it named before."""
+        with self._locked():
+            kept = [entry for entry in self._entries() if entry.annotations.get(REF_NAME) != ref]
+            named = Descriptor(
+                media_type=descriptor.media_type,
+                digest=descriptor.digest,
+                size=descriptor.size,
+                annotations={REF_NAME: ref},
+            )
+            self._write_index([*kept, named])
+
+    def untag(self, ref: str) -> None:
+        """Forget a name; blobs stay until they are collected."""
+        with self._locked():
+            self._write_index([entry for entry in self._entries() if entry.annotations.get(REF_NAME) != ref])
+
+    def refs(self) -> dict[str, Descriptor]:
+        """Every name and the manifest it stands for."""
+        return {entry.annotations[REF_NAME]: entry for entry in self._entries() if REF_NAME in entry.annotations}
+
+    def _entries(self) -> list[Descriptor]:
+        try:
+            document: dict[str, Any] = json.loads((self.root / "index.json").read_bytes())
+            return [Descriptor.from_json(entry) for entry in document["manifests"]]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                "index.json is not an OCI image index", where=str(self.root), remedy="delete index.json and build again"
+            ) from error
+
+    def _write_index(self, entries: list[Descriptor]) -> None:
+        ordered = sorted(entries, key=lambda entry: entry.annotations.get(REF_NAME, ""))
+        write_atomically(self.root / "oci-layout", canonical({"imageLayoutVersion": "1.0.0"}))
+        write_atomically(
+            self.root / "index.json",
+            canonical(
+                {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [entry.to_json() for entry in ordered]}
+            ),
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / ".lock").open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield

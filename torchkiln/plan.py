@@ -1,0 +1,259 @@
+"""Target + Lock → ImagePlan: ordered layer specs with their cache keys, and the config; pure.
+
+A spec says what a layer is made from; its key is a digest of exactly that and of the version of the layer
+format, so a change of either never serves an old layer. Nothing here reads a file or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torchkiln.errors import PlanError
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import Config, canonical
+
+if TYPE_CHECKING:
+    from torchkiln.lock.lockfile import BaseLock, Lock, Pin
+    from torchkiln.matrix.target import Base, Target
+
+LAYER_LIMIT = 120
+"""Engines stop between 125 and 128 layers (FORMATS.md section 4); a derived image needs a few."""
+LAYER_TIME = 315619200
+"""1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
+TRIO = ("torch", "torchvision", "torchaudio")
+
+
+def _key(kind: str, version: int, inputs: dict[str, Any]) -> str:
+    document = canonical({"kind": kind, "format": version, **inputs})
+    return f"{kind}-{digests.encoded(digests.of_bytes(document))}"
+
+
+def _named(pins: tuple[Pin, ...]) -> str:
+    first, *others = [f"{pin.name} {pin.version}" for pin in pins]
+    return f"{first} and {len(others)} more" if others else first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseSpec:
+    """The userland."""
+
+    FORMAT: ClassVar[int] = 1
+    base: Base
+    lock: BaseLock
+
+    @property
+    def key(self) -> str:
+        """Recipe and expected packages."""
+        base = self.base
+        recipe = [base.kind, base.suite, base.python, base.mirror, *sorted(base.packages)]
+        return _key("base", self.FORMAT, {"recipe": recipe, "lock": self.lock.digest})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"base {self.base.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelSpec:
+    """The files of wheels, without bytecode."""
+
+    FORMAT: ClassVar[int] = 1
+    pins: tuple[Pin, ...]
+
+    @property
+    def key(self) -> str:
+        """Wheels alone: the same layer for every row, base and Python that uses them."""
+        return _key("wheel", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins]})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return _named(self.pins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytecodeSpec:
+    """What an interpreter compiles from the modules of wheels."""
+
+    FORMAT: ClassVar[int] = 1
+    pins: tuple[Pin, ...]
+    python: str
+    """Full version of the base's interpreter: the compiler's output may change between patch releases."""
+
+    @property
+    def key(self) -> str:
+        """Wheels and interpreter."""
+        return _key("bytecode", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins], "python": self.python})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"bytecode of {_named(self.pins)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSpec:
+    """/opt/venv around the wheels, and the protection of the trio."""
+
+    FORMAT: ClassVar[int] = 1
+    python: str
+    """Minor, for example `3.11`."""
+    protected: tuple[str, ...]
+    """Constraints such as `torch==2.5.1`."""
+
+    @property
+    def key(self) -> str:
+        """Python minor and constraints."""
+        return _key("environment", self.FORMAT, {"python": self.python, "protected": list(self.protected)})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return "environment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteSpec:
+    """The validation suite, for users: `torchkiln-doctor`."""
+
+    FORMAT: ClassVar[int] = 1
+    files: tuple[tuple[str, str], ...]
+    """(path below validate/, sha256 hex), sorted."""
+    expectation: bytes
+    """What the suite holds this row against, as JSON, for users' own runs."""
+
+    @property
+    def key(self) -> str:
+        """Content of the suite and of what it expects."""
+        expectation = digests.of_bytes(self.expectation)
+        return _key("suite", self.FORMAT, {"files": [list(file) for file in self.files], "expectation": expectation})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return "validation suite"
+
+
+LayerSpec = BaseSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | SuiteSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePlan:
+    """An image before it is built."""
+
+    target: str
+    layers: tuple[LayerSpec, ...]
+    config: Config
+    pins: tuple[Pin, ...] = field(default=())
+    """Every wheel that must be at hand if a layer has to be made."""
+
+
+def has_modules(pin: Pin) -> bool:
+    """Whether bytecode is worth a layer: NVIDIA's wheels hold libraries and empty packages only."""
+    return not pin.name.startswith("nvidia-")
+
+
+def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
+    """Wheels in layer order, at most `count` groups: the smallest wheels share one layer where there are too many.
+
+    NVIDIA's wheels come first, since every Python shares them and an engine keys an unpacked layer by all below it;
+    the torch trio comes last of the wheels, since it changes with every release (FORMATS.md section 0.5).
+    """
+    if count < 1:
+        raise PlanError("no room for wheel layers", remedy="use a base with fewer layers")
+
+    def rank(pin: Pin) -> tuple[int, str]:
+        return (0 if pin.name.startswith("nvidia-") else 2 if pin.name in TRIO else 1, pin.name)
+
+    ordered = sorted(pins, key=rank)
+    surplus = len(ordered) - count
+    if surplus <= 0:
+        return tuple((pin,) for pin in ordered)
+    by_size = sorted(ordered, key=lambda pin: (pin.size, pin.name))
+    small = set(by_size[: surplus + 1])
+    shared = tuple(pin for pin in ordered if pin in small)
+    return (*((pin,) for pin in ordered if pin not in small), shared)
+
+
+def environment(target: Target) -> dict[str, str]:
+    """The variables an image sets, and no others (DESIGN.md, What an image holds)."""
+    variables = {
+        "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/home/torch",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "VIRTUAL_ENV": "/opt/venv",
+        "PYTHONNOUSERSITE": "1",
+        "PYTORCH_VERSION": target.release.torch,
+        "TORCHINDUCTOR_CACHE_DIR": "/tmp/torch/inductor",  # noqa: S108  a path in the image
+        "TRITON_CACHE_DIR": "/tmp/torch/triton",  # noqa: S108
+        "TORCH_EXTENSIONS_DIR": "/tmp/torch/extensions",  # noqa: S108
+    }
+    if target.accelerator.kind == "cuda":
+        variables |= {
+            "NVIDIA_VISIBLE_DEVICES": "all",
+            "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+            "NVIDIA_REQUIRE_CUDA": f"driver>={target.accelerator.driver_floor.split('.')[0]}",
+        }
+    return variables
+
+
+def labels(target: Target, lock: Lock) -> dict[str, str]:
+    """What the image says about itself (image-spec annotations.md, and our own under org.torchkiln)."""
+    release, accelerator = target.release, target.accelerator
+    stated = {
+        "org.opencontainers.image.title": f"PyTorch {release.torch} {accelerator.id}",
+        "org.opencontainers.image.version": f"{release.torch}-{accelerator.id}-py{target.base.python}-{target.base.id}",
+        "org.opencontainers.image.vendor": "Torchkiln",
+        "org.opencontainers.image.ref.name": target.id,
+        "org.torchkiln.target": target.id,
+        "org.torchkiln.torch": release.torch,
+        "org.torchkiln.torchvision": release.torchvision,
+        "org.torchkiln.torchaudio": release.torchaudio,
+        "org.torchkiln.python": target.base.python,
+        "org.torchkiln.accelerator": accelerator.id,
+        "org.torchkiln.driver-floor": accelerator.driver_floor,
+        "org.torchkiln.gpu": target.gpu.id,
+        "org.torchkiln.gpu-archs": " ".join(target.gpu_archs),
+        "org.torchkiln.lock": lock.digest,
+        "org.torchkiln.run-options": " ".join(target.gpu.run_options),
+    }
+    return {name: value for name, value in stated.items() if value}
+
+
+def config(target: Target, lock: Lock) -> Config:
+    """How the image starts."""
+    return Config(
+        env=environment(target),
+        entrypoint=("/usr/bin/tini", "-s", "--"),
+        command=("/bin/bash",),
+        user="1000:0",
+        working_dir="/workspace",
+        labels=labels(target, lock),
+        stop_signal="SIGTERM",
+        architecture={"x86_64": "amd64", "aarch64": "arm64"}[target.arch],
+    )
+
+
+def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec) -> ImagePlan:
+    """Every layer of the image, lowest first, and its config; PlanError if they would be too many."""
+    fixed = (
+        EnvironmentSpec(
+            python=target.base.python,
+            protected=tuple(f"{pin.name}=={pin.version.split('+')[0]}" for pin in lock.pins if pin.name in TRIO),
+        ),
+        suite,
+    )
+    room = (LAYER_LIMIT - 1 - len(fixed)) // 2  # a group needs its wheel layer and its bytecode layer
+    grouped = groups(lock.pins, room)
+    compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
+    layers: tuple[LayerSpec, ...] = (
+        BaseSpec(base=target.base, lock=base),
+        *(WheelSpec(pins=group) for group in grouped),
+        fixed[0],
+        *(BytecodeSpec(pins=group, python=base.python or target.base.python) for group in compiled if group),
+        fixed[1],
+    )
+    return ImagePlan(target=target.id, layers=layers, config=config(target, lock), pins=lock.pins)
