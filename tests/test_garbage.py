@@ -1,0 +1,45 @@
+"""`gc` forgets what no named image needs, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchkiln import garbage
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer
+from torchkiln.oci.store import Store
+
+if TYPE_CHECKING:
+    from torchkiln.home import Home
+
+
+def test_named_images_stay_whole(home: Home) -> None:
+    """Blobs and index entries of a named image stay; strays, partial files and their index entries go."""
+    store = Store(home.store)
+    kept = Layer(descriptor=store.put(b"kept", LAYER_TYPE), diff_id=digests.of_bytes(b"kept"), unpacked_size=4)
+    stray = Layer(descriptor=store.put(b"stray", LAYER_TYPE), diff_id=digests.of_bytes(b"stray"), unpacked_size=5)
+    home.record("wheel-kept", kept.to_json())
+    home.record("wheel-stray", stray.to_json())
+    store.put_image(Image(config=Config(), layers=(kept,)), "row")
+    (home.temporary / "forgotten").write_bytes(b"12")
+    (store.blobs / ".partial-1").write_bytes(b"123")
+    (home.rootfs / "tree").mkdir()
+    (home.rootfs / "tree" / "f").write_bytes(b"1")
+    (home.rootfs / "tree" / "out").symlink_to("/etc")
+    wheel = home.wheel("a" * 64, "x.whl")
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"wheel")
+
+    collected = garbage.collect(home)
+
+    assert collected.files == 6
+    assert store.has(kept.descriptor)
+    assert not store.has(stray.descriptor)
+    assert home.lookup("wheel-kept") == kept.to_json()
+    assert home.lookup("wheel-stray") is None
+    assert list(home.temporary.iterdir()) == list(home.rootfs.iterdir()) == []
+    assert wheel.exists()
+    assert garbage.collect(home) == garbage.Collected(files=0, size=0)
+    garbage.collect(home, wheels=True)
+    assert not wheel.exists()
+    store.put_image(Image(config=Config(), layers=(kept,)), "row")

@@ -1,0 +1,128 @@
+"""A plan is a pure function of target and lock; each part of a key matters."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from torchkiln import plan
+from torchkiln.errors import PlanError
+from torchkiln.lock.lockfile import BaseLock, Lock, Pin
+from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target
+
+TARGET = Target(
+    release=Release(id="torch25", torch="2.5.1", torchvision="0.20.1", torchaudio="2.5.1"),
+    accelerator=Accelerator(
+        id="cu124", kind="cuda", version="12.4", driver_floor="525.60.13", driver_full="550.54.15", archs=("sm_90",)
+    ),
+    gpu=Gpu(id="generic"),
+    flavour=Flavour(id="runtime"),
+    base=Base(id="bookworm", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("python3",)),
+    required=("*",),
+)
+BASE = BaseLock(packages=(("libpython3.11-minimal", "3.11.2-6+deb12u6"),), digest="sha256:" + "b" * 64)
+SUITE = plan.SuiteSpec(files=(("__main__.py", "c" * 64),), expectation=b"{}")
+
+
+def pin(name: str, size: int = 1, version: str = "1") -> Pin:
+    """A wheel that exists on paper."""
+    sha256 = hashlib.sha256(f"{name} {version}".encode()).hexdigest()
+    return Pin(name=name, version=version, sha256=sha256, filename=f"{name}-{version}-py3-none-any.whl", size=size)
+
+
+def lock(*pins: Pin) -> Lock:
+    """A lock of these pins."""
+    return Lock(inputs="sha256:" + "0" * 64, pins=pins, digest="sha256:" + "a" * 64)
+
+
+PINS = (pin("filelock"), pin("nvidia-cublas-cu12", 9), pin("torch", 99, "2.5.1+cu124"), pin("triton", 50))
+
+
+def test_layers_go_from_what_is_shared_most_to_what_changes_most() -> None:
+    """Base, NVIDIA's wheels, others, torch, environment, bytecode, suite."""
+    titles = [spec.title for spec in plan.plan(TARGET, lock(*PINS), BASE, SUITE).layers]
+    assert titles == [
+        "base bookworm",
+        "nvidia-cublas-cu12 1",
+        "filelock 1",
+        "triton 1",
+        "torch 2.5.1+cu124",
+        "environment",
+        "bytecode of filelock 1",
+        "bytecode of triton 1",
+        "bytecode of torch 2.5.1+cu124",
+        "validation suite",
+    ]
+
+
+def test_order_of_the_lock_does_not_matter() -> None:
+    """Equal sets of pins are equal plans."""
+    forward = plan.plan(TARGET, lock(*PINS), BASE, SUITE)
+    backward = plan.plan(TARGET, lock(*reversed(PINS)), BASE, SUITE)
+    assert forward.layers == backward.layers
+
+
+def test_many_small_wheels_share_a_layer() -> None:
+    """Never more layers than engines take; the big ones stay alone."""
+    pins = [pin(f"small{n:03}", size=n + 1) for n in range(200)]
+    layers = plan.plan(TARGET, lock(*pins, pin("torch", 10**9, "2.5.1")), BASE, SUITE).layers
+    assert len(layers) <= plan.LAYER_LIMIT
+    wheels = [spec for spec in layers if isinstance(spec, plan.WheelSpec)]
+    assert sum(len(spec.pins) for spec in wheels) == 201
+    assert wheels[-2].title == "torch 2.5.1"
+    assert max(p.size for p in wheels[-1].pins) <= min(p.size for spec in wheels[:-1] for p in spec.pins)
+
+
+def test_no_room_is_refused() -> None:
+    """A plan that cannot be is an error, not a truncated image."""
+    with pytest.raises(PlanError, match="no room"):
+        plan.groups(PINS, 0)
+
+
+def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of format, input or option never serves an old layer."""
+    base = plan.BaseSpec(base=TARGET.base, lock=BASE)
+    wheel = plan.WheelSpec(pins=PINS[:1])
+    bytecode = plan.BytecodeSpec(pins=PINS[:1], python="3.11.2")
+    venv = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
+    variants: list[plan.LayerSpec] = [
+        base,
+        replace(base, lock=replace(BASE, digest="sha256:" + "d" * 64)),
+        replace(base, base=replace(TARGET.base, packages=("python3", "gcc"))),
+        replace(base, base=replace(TARGET.base, suite="trixie")),
+        replace(base, base=replace(TARGET.base, mirror="http://127.0.0.1/dated")),
+        wheel,
+        replace(wheel, pins=PINS[:2]),
+        bytecode,
+        replace(bytecode, python="3.11.9"),
+        replace(bytecode, pins=PINS[:2]),
+        venv,
+        replace(venv, python="3.12"),
+        replace(venv, protected=("torch==2.6.0",)),
+        SUITE,
+        replace(SUITE, files=(("__main__.py", "d" * 64),)),
+        replace(SUITE, expectation=b"[]"),
+    ]
+    keys = [spec.key for spec in variants]
+    assert len(set(keys)) == len(keys)
+    for kind in (plan.BaseSpec, plan.WheelSpec, plan.BytecodeSpec, plan.EnvironmentSpec, plan.SuiteSpec):
+        monkeypatch.setattr(kind, "FORMAT", kind.FORMAT + 1)
+    assert not {spec.key for spec in variants} & set(keys)
+
+
+def test_cuda_rows_ask_for_the_gpu_and_others_do_not() -> None:
+    """Visibility and capability variables on CUDA rows alone, with the true driver floor; never a gfx override."""
+    cuda = plan.environment(TARGET)
+    assert cuda["NVIDIA_REQUIRE_CUDA"] == "driver>=525"
+    cpu = plan.environment(replace(TARGET, accelerator=Accelerator(id="cpu", kind="cpu")))
+    rocm = plan.environment(replace(TARGET, accelerator=Accelerator(id="rocm62", kind="rocm", version="6.2")))
+    assert not [name for name in (*cpu, *rocm) if name.startswith(("NVIDIA_", "HSA_"))]
+    assert "LD_LIBRARY_PATH" not in cuda
+    assert "USER" not in cuda
+
+
+def test_python_of_the_base_is_read_from_its_lock() -> None:
+    """Upstream version, without Debian's revision."""
+    assert BASE.python == "3.11.2"

@@ -1,0 +1,74 @@
+"""What the home may forget: everything no named image needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchkiln.oci import digest as digests
+from torchkiln.oci.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torchkiln.home import Home
+    from torchkiln.oci.digest import Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What was removed."""
+
+    files: int
+    size: int
+    """Bytes."""
+
+
+def needed(store: Store) -> set[Digest]:
+    """Manifests, configs and layers of every named image."""
+    found: set[Digest] = set()
+    for descriptor in store.refs().values():
+        document = json.loads(store.read(descriptor.digest))
+        parts = [document["config"], *document["layers"]]
+        found |= {descriptor.digest, *(digests.parse(part["digest"]) for part in parts)}
+    return found
+
+
+def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
+    """Paths that may go: forgotten temporaries, blobs, index entries, trees; downloaded wheels too if asked."""
+    keep = needed(Store(home.store))
+    names = {digests.encoded(digest) for digest in keep}
+    yield from (home.temporary.iterdir() if home.temporary.is_dir() else ())
+    blobs = Store(home.store).blobs
+    yield from (path for path in (blobs.iterdir() if blobs.is_dir() else ()) if path.name not in names)
+    for entry in home.index.glob("*.json"):
+        descriptor = (home.lookup(entry.stem) or {}).get("descriptor")
+        if descriptor and descriptor["digest"] not in keep:
+            yield entry
+    yield from (home.rootfs.iterdir() if home.rootfs.is_dir() else ())  # remade from the layers when next needed
+    yield from (home.wheels.glob("*") if wheels else home.wheels.rglob("*.partial"))
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Files and bytes at or below a path, links not followed."""
+    if path.is_dir() and not path.is_symlink():
+        below = [size_of(child) for child in path.iterdir()]
+        return sum(files for files, _ in below), sum(size for _, size in below)
+    return 1, path.lstat().st_size
+
+
+def collect(home: Home, *, wheels: bool = False) -> Collected:
+    """Remove what no named image needs; waits until no build runs."""
+    files = size = 0
+    with home.lock("use"):
+        for path in list(unneeded(home, wheels=wheels)):
+            more_files, more_size = size_of(path)
+            files, size = files + more_files, size + more_size
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    return Collected(files=files, size=size)
