@@ -1,8 +1,31 @@
-"""Lock ↔ requirements text, headed by its inputs' checksum."""
+"""Lock ↔ requirements text, headed by its inputs' checksum.
+
+A lock is a requirements file that pip and uv can install, with exactly one hash per line, so the very file is
+pinned and not a choice among platforms. No download address is ever written (DESIGN.md, Locks).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchkiln.errors import LockError
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+PIN = re.compile(
+    r"(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)==(?P<version>[A-Za-z0-9.!+]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
+    r" # (?P<filename>[A-Za-z0-9._+!-]+\.whl), (?P<size>\d{1,15}) bytes"
+)
+HEADING = re.compile(r"# (inputs|requires|python|platform|index|resolver): (.+)")
+BASE_PIN = re.compile(r"([a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?)=([A-Za-z0-9.+:~-]+)")
+"""Debian policy 5.6.1 and 5.6.12: package names, with an architecture where dpkg needs one, and versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +44,26 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What the resolver is asked; a lock made from other inputs is stale."""
+
+    requirements: tuple[str, ...] = ()
+    """PEP 508, sorted."""
+    python: str = ""
+    """Minor, for example `3.11`."""
+    platform: str = ""
+    """Machine and glibc, for example `x86_64 glibc 2.36`."""
+    index: str = ""
+    """`default`, or the folder of the PyTorch index, for example `cu118`."""
+
+    @property
+    def checksum(self) -> str:
+        """`sha256:` and hex."""
+        document = [list(self.requirements), self.python, self.platform, self.index]
+        return digests.of_bytes(canonical(document))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """All wheels of a row, sorted by name."""
 
@@ -29,6 +72,10 @@ class Lock:
     pins: tuple[Pin, ...]
     digest: str
     """sha256 of the lock file's bytes, for labels: `sha256:` and hex."""
+    asked: Inputs = field(default_factory=Inputs)
+    """The inputs in words, so that a stale lock can say what changed."""
+    resolver: str = ""
+    """Name and version of what chose the versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +94,140 @@ class BaseLock:
             if name.startswith("libpython3.") and name.endswith("-minimal"):
                 return version.split(":")[-1].split("-")[0]
         return ""
+
+
+def make(asked: Inputs, pins: Iterable[Pin], resolver: str) -> Lock:
+    """A lock with its two checksums."""
+    ordered = tuple(sorted(pins, key=lambda pin: pin.name))
+    text = "".join(f"{line}\n" for line in _lines(asked.checksum, ordered, asked, resolver))
+    digest = digests.of_bytes(text.encode())
+    return Lock(inputs=asked.checksum, pins=ordered, digest=digest, asked=asked, resolver=resolver)
+
+
+def render(lock: Lock) -> str:
+    """The lock file; parse() gives the same lock back."""
+    return "".join(f"{line}\n" for line in _lines(lock.inputs, lock.pins, lock.asked, lock.resolver))
+
+
+def _lines(checksum: str, pins: tuple[Pin, ...], asked: Inputs, resolver: str) -> Iterator[str]:
+    yield "# One wheel a line, one file a wheel; written by ./inv lock, readable by pip and uv."
+    yield f"# inputs: {checksum}"
+    yield from (f"# requires: {requirement}" for requirement in asked.requirements)
+    for word, value in (
+        ("python", asked.python),
+        ("platform", asked.platform),
+        ("index", asked.index),
+        ("resolver", resolver),
+    ):
+        if value:
+            yield f"# {word}: {value}"
+    for pin in pins:
+        yield f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256} # {pin.filename}, {pin.size} bytes"
+
+
+def parse(text: str, *, where: str = "lock") -> Lock:
+    """Read a lock file; LockError lists every line that is none."""
+    headings: list[tuple[str, str]] = []
+    pins: list[Pin] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := PIN.fullmatch(line):
+            pins.append(_pin(found))
+        elif heading := HEADING.fullmatch(line):
+            headings.append((heading[1], heading[2]))
+        elif line.strip() and not line.startswith("#"):
+            problems.append(f"line {number} is not a pin: {line[:120]!r}")
+    problems += [f"{name} is pinned twice" for name in _repeated(pin.name for pin in pins)]
+    stated = dict(headings)
+    problems += [] if "inputs" in stated else ["there is no line '# inputs: sha256:…'"]
+    if problems:
+        raise LockError("; ".join(problems), where=where, remedy="git restore the file, or write it anew: ./inv lock")
+    asked = Inputs(
+        requirements=tuple(value for word, value in headings if word == "requires"),
+        python=stated.get("python", ""),
+        platform=stated.get("platform", ""),
+        index=stated.get("index", ""),
+    )
+    return Lock(
+        inputs=stated["inputs"],
+        pins=tuple(sorted(pins, key=lambda pin: pin.name)),
+        digest=digests.of_bytes(text.encode()),
+        asked=asked,
+        resolver=stated.get("resolver", ""),
+    )
+
+
+def _pin(found: re.Match[str]) -> Pin:
+    return Pin(
+        name=found["name"],
+        version=found["version"],
+        sha256=found["sha256"],
+        filename=found["filename"],
+        size=int(found["size"]),
+    )
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+def read(path: Path, *, remedy: str = "./inv lock") -> Lock:
+    """The lock in a file; LockError if there is none."""
+    return parse(_text(path, remedy), where=str(path))
+
+
+def _text(path: Path, remedy: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise LockError("there is no lock", where=str(path), remedy=remedy) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"the lock cannot be read: {error}", where=str(path)) from error
+
+
+def make_base(packages: Iterable[tuple[str, str]]) -> BaseLock:
+    """A base lock with its checksum."""
+    ordered = tuple(sorted(packages))
+    return BaseLock(packages=ordered, digest=digests.of_bytes(_base_text(ordered).encode()))
+
+
+def render_base(lock: BaseLock) -> str:
+    """The base lock file; parse_base() gives the same lock back."""
+    return _base_text(lock.packages)
+
+
+def _base_text(packages: tuple[tuple[str, str], ...]) -> str:
+    heading = "# One Debian package a line, as installed in the base; written by ./inv lock.\n"
+    return heading + "".join(f"{name}={version}\n" for name, version in packages)
+
+
+def parse_base(text: str, *, where: str = "base lock") -> BaseLock:
+    """Read a base lock file; LockError lists every line that is none."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    found = [BASE_PIN.fullmatch(line) for line in lines]
+    wrong = [line for line, match in zip(lines, found, strict=True) if match is None]
+    packages = [(match[1], match[2]) for match in found if match]
+    problems = [f"{line[:120]!r} is not name=version" for line in wrong]
+    problems += [f"{name} is listed twice" for name in _repeated(name for name, _ in packages)]
+    if problems:
+        raise LockError("; ".join(problems), where=where, remedy="git restore the file")
+    return BaseLock(packages=tuple(sorted(packages)), digest=digests.of_bytes(text.encode()))
+
+
+def read_base(path: Path, *, remedy: str = "./inv lock") -> BaseLock:
+    """The base lock in a file; LockError if there is none."""
+    return parse_base(_text(path, remedy), where=str(path))
+
+
+def difference(expected: BaseLock, found: BaseLock) -> tuple[str, ...]:
+    """What an archive that moved on changed, one line a package: `name 1 → 2`, `+ name 2`, `- name 1`."""
+    before, after = dict(expected.packages), dict(found.packages)
+    lines = []
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before:
+            lines.append(f"+ {name} {after[name]}")
+        elif name not in after:
+            lines.append(f"- {name} {before[name]}")
+        elif before[name] != after[name]:
+            lines.append(f"{name} {before[name]} → {after[name]}")
+    return tuple(lines)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchkiln.errors import LockError
+from torchkiln.lock import lockfile
+from torchkiln.lock.lockfile import Inputs, Pin
+
+names = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,2}", fullmatch=True)
+versions = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}(\+[a-z0-9.]{0,6}[a-z0-9])?", fullmatch=True)
+words = st.from_regex(r"[a-z0-9<>=.,+-]{1,20}", fullmatch=True)
+pins = st.builds(
+    Pin,
+    name=names,
+    version=versions,
+    sha256=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    filename=st.from_regex(r"[A-Za-z0-9._+-]{1,30}\.whl", fullmatch=True),
+    size=st.integers(min_value=0, max_value=10**12),
+)
+inputs = st.builds(
+    Inputs, requirements=st.lists(words, max_size=5).map(tuple), python=words, platform=words, index=words
+)
+NUMPY = Pin(
+    name="numpy",
+    version="2.2.6",
+    sha256="ab" * 32,
+    filename="numpy-2.2.6-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+    size=16821570,
+)
+
+
+@given(inputs, st.lists(pins, max_size=8, unique_by=lambda pin: pin.name), words)
+def test_a_lock_survives_its_text_form(asked: Inputs, chosen: list[Pin], resolver: str) -> None:
+    """parse(render(lock)) is the lock, checksums included."""
+    lock = lockfile.make(asked, chosen, resolver)
+    assert lockfile.parse(lockfile.render(lock)) == lock
+    assert lock.inputs == lock.asked.checksum
+
+
+def test_the_text_is_what_pip_reads() -> None:
+    """A pin is one requirements line with its only hash, and the file name as a comment."""
+    text = lockfile.render(lockfile.make(Inputs(), [NUMPY], "uv 1"))
+    assert text.splitlines()[-1] == (f"numpy==2.2.6 --hash=sha256:{'ab' * 32} # {NUMPY.filename}, 16821570 bytes")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "numpy>=2 --hash=sha256:" + "0" * 64 + " # numpy-2-py3-none-any.whl, 1 bytes",
+        "numpy==2 # numpy-2-py3-none-any.whl, 1 bytes",
+        "numpy==2 --hash=sha256:" + "0" * 64,
+        "numpy==2 --hash=sha256:" + "0" * 64 + " # ../numpy-2.whl, 1 bytes",
+        "numpy==2 --hash=sha256:" + "0" * 64 + " # numpy-2.tar.gz, 1 bytes",
+        "--extra-index-url somewhere",
+        "numpy @ somewhere",
+    ],
+)
+def test_anything_but_a_full_pin_is_refused(line: str) -> None:
+    """A range, a missing hash, a path, an sdist, an index or an address never slips into a build."""
+    with pytest.raises(LockError, match="line 2 is not a pin"):
+        lockfile.parse(f"# inputs: sha256:{'0' * 64}\n{line}\n")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Every bad line, a name pinned twice and a missing checksum come in one error."""
+    pin = lockfile.render(lockfile.make(Inputs(), [NUMPY], "")).splitlines()[-1]
+    with pytest.raises(LockError) as raised:
+        lockfile.parse(f"{pin}\n{pin}\nrubbish\n", where="x.txt")
+    assert "line 3" in str(raised.value)
+    assert "numpy is pinned twice" in str(raised.value)
+    assert "# inputs:" in str(raised.value)
+    assert raised.value.where == "x.txt"
+
+
+debian_names = st.from_regex(r"[a-z0-9][a-z0-9+.-]{1,12}(:amd64)?", fullmatch=True)
+debian_versions = st.from_regex(r"([0-9]:)?[0-9][A-Za-z0-9.+~-]{0,12}", fullmatch=True)
+
+
+@given(st.dictionaries(debian_names, debian_versions, max_size=8))
+def test_a_base_lock_survives_its_text_form(packages: dict[str, str]) -> None:
+    """parse_base(render_base(lock)) is the lock, checksum included."""
+    lock = lockfile.make_base(packages.items())
+    assert lockfile.parse_base(lockfile.render_base(lock)) == lock
+
+
+def test_a_base_lock_refuses_other_lines() -> None:
+    """A line without a version, or a package listed twice, is named."""
+    with pytest.raises(LockError) as raised:
+        lockfile.parse_base("gcc=1\ngcc=2\ntini\n")
+    assert "'tini' is not name=version" in str(raised.value)
+    assert "gcc is listed twice" in str(raised.value)
+
+
+def test_difference_says_what_an_archive_changed() -> None:
+    """Changed, added and removed packages are told apart; equal ones are left out."""
+    before = lockfile.make_base([("gcc", "12.2"), ("tini", "0.19"), ("old", "1")])
+    after = lockfile.make_base([("gcc", "12.3"), ("tini", "0.19"), ("new", "1")])
+    assert lockfile.difference(before, after) == ("gcc 12.2 → 12.3", "+ new 1", "- old 1")
+    assert lockfile.difference(before, before) == ()
