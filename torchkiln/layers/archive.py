@@ -6,11 +6,12 @@ Rules for layers are of the OCI image-spec, layer.md: no path twice, parents bef
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from torchkiln.errors import ImageError
+from torchkiln.errors import HostError, ImageError
 from torchkiln.layers.deflate import GzipWriter
 from torchkiln.oci.image import LAYER_TYPE, Layer
 from torchkiln.plan import LAYER_TIME
@@ -196,17 +197,31 @@ def write_layer(store: Store, title: str, entries: Iterable[tuple[Entry, Content
 
     Equal entries give equal bytes on every machine: libdeflate is pinned, and sees pieces of fixed size.
     """
-    with store.writer() as blob:
-        archive = Archive(blob, title)
+
+    def fill(archive: Archive) -> None:
         for entry, content in entries:
             archive.add(replace(entry, size=len(content)) if isinstance(content, bytes) else entry)
             if isinstance(content, bytes):
                 archive.gzip.write(content)
             elif content is not None:
                 _pour(archive, content)
-        archive.close()
-        diff_id = archive.gzip.close()
-        descriptor = blob.commit(LAYER_TYPE)
+
+    return layer(store, title, fill)
+
+
+def layer(store: Store, title: str, fill: Callable[[Archive], None]) -> Layer:
+    """A layer of what `fill` adds to an archive; nothing is left behind if it raises."""
+    try:
+        with store.writer() as blob:
+            archive = Archive(blob, title)
+            fill(archive)
+            archive.close()
+            diff_id = archive.gzip.close()
+            descriptor = blob.commit(LAYER_TYPE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise HostError("the disk is full", where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME") from error
     return Layer(descriptor=descriptor, diff_id=diff_id, unpacked_size=archive.gzip.size, title=title)
 
 
