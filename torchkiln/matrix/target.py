@@ -1,12 +1,17 @@
-"""A target: one row of the matrix, complete and frozen; its id, `select`."""
+"""A target: one row of the matrix, complete and frozen; its id, `expand`, `select`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
+from torchkiln.errors import UnknownTargetError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,7 @@ class Accelerator:
     """What the wheels were built for."""
 
     id: str
-    """For example `cu124`: also the local version suffix and the folder of the PyTorch index."""
+    """For example `cu124`, `rocm62`, `cpu`."""
     kind: Literal["cuda", "rocm", "cpu"]
     version: str = ""
     """`12.4`, `6.2`; empty for cpu: what torch.version.cuda or .hip starts with."""
@@ -55,7 +60,14 @@ class Accelerator:
     driver_full: str = ""
     """Driver with every feature of that toolkit."""
     archs: tuple[str, ...] = ()
-    """Architectures compiled into this release's wheels: `sm_90`, `gfx942`; from the facts."""
+    """Architectures compiled into this release's wheels: `sm_90`, `compute_120` for PTX, `gfx942`; from the facts."""
+    by_default: bool = False
+    """Whether PyPI serves this variant for this release; its wheels carry no suffix there. From the facts."""
+
+    @property
+    def variant(self) -> str:
+        """The local version suffix and the folder of the PyTorch index: `cu124`, `rocm6.2`, `cpu`."""
+        return f"rocm{self.version}" if self.kind == "rocm" else self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +128,68 @@ class Target:
     def lock_name(self) -> str:
         """File name of the lock that this row shares with its GPU and flavour variants."""
         return f"{self.release.id}-{self.accelerator.id}-py{self.base.python}-{self.arch}.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """Rows stated together: every combination, less what is excluded."""
+
+    releases: tuple[Release, ...]
+    accelerators: tuple[Accelerator, ...]
+    gpus: tuple[Gpu, ...]
+    flavours: tuple[Flavour, ...]
+    base: Base
+    required: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    """Of the trio, what these rows go without."""
+    exclude: tuple[str, ...] = ()
+    """Ids and globs."""
+
+
+def expand(stated: Product) -> tuple[Target, ...]:
+    """Every target of a product, in the order in which its parts are written."""
+    combinations = product(stated.releases, stated.accelerators, stated.gpus, stated.flavours)
+    made = (
+        Target(
+            release=_less(release, stated.without),
+            accelerator=accelerator,
+            gpu=gpu,
+            flavour=flavour,
+            base=stated.base,
+            required=stated.required,
+        )
+        for release, accelerator, gpu, flavour in combinations
+    )
+    return tuple(target for target in made if not _matches(target.id, stated.exclude))
+
+
+def _less(release: Release, without: tuple[str, ...]) -> Release:
+    return replace(
+        release,
+        torchvision="" if "torchvision" in without else release.torchvision,
+        torchaudio="" if "torchaudio" in without else release.torchaudio,
+    )
+
+
+def _matches(identifier: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(identifier, pattern) for pattern in patterns)
+
+
+def select(targets: Sequence[Target], patterns: Sequence[str]) -> tuple[Target, ...]:
+    """Targets that an id or glob names, in matrix order; no patterns select all.
+
+    Raises UnknownTargetError for each pattern that names none, with the nearest id.
+    """
+    unknown = [pattern for pattern in patterns if not any(_matches(target.id, [pattern]) for target in targets)]
+    if unknown:
+        raise UnknownTargetError(
+            f"no target is named {' or '.join(unknown)}",
+            where="matrix.yaml",
+            remedy=_nearest(unknown[0], [target.id for target in targets]),
+        )
+    return tuple(target for target in targets if not patterns or _matches(target.id, patterns))
+
+
+def _nearest(wanted: str, ids: list[str]) -> str:
+    near = get_close_matches(wanted, ids, n=1, cutoff=0.4)
+    return f"--target {near[0]}" if near else "./inv matrix lists them all"

@@ -1,0 +1,243 @@
+"""matrix.yaml as it is written: the models that pydantic holds it against, and what each mistake is called.
+
+Only schema.py uses these; inside Torchkiln a row is a Target.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from pydantic_core import ErrorDetails
+
+Loc = tuple[int | str, ...]
+
+
+def _version(text: str) -> str:
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise ValueError(f"{text!r} is not a version") from None
+    return text
+
+
+def _requirement(text: str) -> str:
+    try:
+        Requirement(text)
+    except InvalidRequirement:
+        raise ValueError(f"{text!r} is not a requirement such as numpy>=2") from None
+    return text
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
+"""No dashes, so that ids made of names never clash."""
+Versioned = Annotated[str, AfterValidator(_version)]
+Requires = Annotated[str, AfterValidator(_requirement)]
+Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
+
+
+class Strict(BaseModel):
+    """No key that is not declared, no value of another type."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class BaseEntry(Strict):
+    """One of `bases`."""
+
+    kind: Literal["debian"]
+    suite: str
+    python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
+    glibc: Versioned
+    packages: list[Package]
+    mirror: str = ""
+
+
+class ReleaseEntry(Strict):
+    """One of `releases`."""
+
+    torch: Versioned
+    torchvision: Versioned | None = None
+    torchaudio: Versioned | None = None
+    companions: list[Requires] = []
+
+
+class AcceleratorEntry(Strict):
+    """One of `accelerators`."""
+
+    kind: Literal["cuda", "rocm", "cpu"]
+    version: Versioned | None = None
+    run_options: list[str] = []
+
+
+class SizingEntry(Strict):
+    """Size of the hosts that a GPU row is meant for."""
+
+    cores: int = 0
+    memory_gb: int = 0
+    system_disk_gb: int = 0
+    data_disk_gb: int = 0
+
+
+class GpuEntry(Strict):
+    """One of `gpus`."""
+
+    arch: str = ""
+    memory_gb: int = 0
+    driver: Versioned | None = None
+    run_options: list[str] = []
+    sizing: SizingEntry = SizingEntry()
+    thresholds: dict[str, float] = {}
+
+
+class FlavourEntry(Strict):
+    """One of `flavours`."""
+
+    requirements: list[Requires] = []
+    packages: list[Package] = []
+
+
+class ValidationEntry(Strict):
+    """What every row is held against unless it says otherwise."""
+
+    required: list[str] = ["*"]
+    thresholds: dict[str, float] = {}
+
+
+class ProductEntry(Strict):
+    """One of `targets`."""
+
+    releases: list[str]
+    accelerators: list[str]
+    gpus: list[str] = ["generic"]
+    flavours: list[str] = ["runtime"]
+    base: str
+    without: list[Literal["torchvision", "torchaudio"]] = []
+    required: list[str] | None = None
+    exclude: list[str] = []
+
+
+class Document(Strict):
+    """The whole file."""
+
+    bases: dict[Name, BaseEntry]
+    releases: dict[Name, ReleaseEntry]
+    accelerators: dict[Name, AcceleratorEntry]
+    gpus: dict[Name, GpuEntry]
+    flavours: dict[Name, FlavourEntry]
+    validation: ValidationEntry = ValidationEntry()
+    targets: list[ProductEntry]
+
+
+class WrittenFloat(float):
+    """A YAML number that remembers how it was written: 12.10 is 12.1 to everybody else."""
+
+    text = ""
+
+
+class Loader(yaml.CSafeLoader):
+    """Safe YAML that collects duplicate keys instead of letting the last one win."""
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.duplicates: list[str] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002  as in the base class
+        """As in PyYAML, but a key that stands twice is remembered."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                self.duplicates.append(f"line {line}: key {key.value!r} is on line {lines[key.value]} already")
+            elif isinstance(key, yaml.ScalarNode):
+                lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def _float(loader: Loader, node: yaml.ScalarNode) -> WrittenFloat:
+    number = WrittenFloat(loader.construct_yaml_float(node))
+    number.text = node.value
+    return number
+
+
+def _int(_loader: Loader, node: yaml.ScalarNode) -> int | str:
+    """Plain decimals only; YAML 1.1 would read 12:40 as 760 and 010 as 8."""
+    plain = node.value.isdecimal() and not (node.value.startswith("0") and node.value != "0")
+    return int(node.value) if plain else str(node.value)
+
+
+Loader.add_constructor("tag:yaml.org,2002:float", _float)
+Loader.add_constructor("tag:yaml.org,2002:int", _int)
+
+
+def parse(data: bytes) -> tuple[Document | None, list[str]]:
+    """The document, or every problem with it in words."""
+    loader = Loader(data)
+    try:
+        found = loader.get_single_data()
+    except yaml.YAMLError as error:
+        return None, [" ".join(str(error).split())]
+    try:
+        document = Document.model_validate(found)
+    except ValidationError as error:
+        return None, [*loader.duplicates, *(_told(problem) for problem in error.errors())]
+    return (None, loader.duplicates) if loader.duplicates else (document, [])
+
+
+def path(loc: Loc) -> str:
+    """A key path as people write it: `targets[0].releases[1]`."""
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if part != "[key]" else ""
+    return text.removeprefix(".") or "the file"
+
+
+def nearest(word: str, legal: Iterable[str]) -> str:
+    """`; nearest: …` or, when nothing is near, `; legal: …`."""
+    known = sorted(legal)
+    near = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; nearest: {near[0]}" if near else f"; legal: {', '.join(known) or 'none'}"
+
+
+def _told(problem: ErrorDetails) -> str:
+    return f"{path(problem['loc'])}: {_fault(problem)}"
+
+
+def _fault(problem: ErrorDetails) -> str:
+    kind, value, loc = problem["type"], problem["input"], problem["loc"]
+    if kind == "extra_forbidden":
+        return f"unknown key{nearest(str(loc[-1]), legal_keys(loc[:-1]))}"
+    if kind == "missing":
+        return "is missing"
+    if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = getattr(value, "text", str(value))
+        return f"{text} is a number to YAML, and numbers lose digits: write '{text}' in quotes"
+    if kind == "literal_error":
+        legal = str(problem.get("ctx", {}).get("expected", "")).replace(" or ", ", ").replace("'", "").split(", ")
+        return f"{value!r} is not known{nearest(str(value), legal)}"
+    if kind == "string_pattern_mismatch" and loc[-1] == "[key]":
+        return f"{value!r} is not a name: lower-case letters and digits, letter first, no dashes"
+    message = problem["msg"].removeprefix("Value error, ")
+    return message[0].lower() + message[1:]
+
+
+def legal_keys(loc: Loc) -> Sequence[str]:
+    """The keys that the model at a location declares."""
+    kind: Any = Document
+    for part in loc:
+        kind = _member(kind, part)
+    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+
+
+def _member(kind: Any, part: int | str) -> Any:  # noqa: ANN401  annotations are values of no common type
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_fields[str(part)].annotation
+    return get_args(kind)[-1] if get_origin(kind) in {dict, list} else None

@@ -1,0 +1,236 @@
+"""facts.yaml → who supports what: typed rows, and the questions that rows of the matrix ask of them; pure after read().
+
+Unknown stays unknown: a fact that was not established is an empty value, never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from packaging.version import Version
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torchkiln.matrix.target import Accelerator
+
+FACTS = Path(__file__).with_name("facts.yaml")
+
+
+def _known(value: object) -> object:
+    return "" if value in {"unknown", "none", None} else value
+
+
+def _listed(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else ()
+
+
+Text = Annotated[str, BeforeValidator(_known)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class Row(BaseModel):
+    """One fact; keys that no question needs are left in the file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ReleaseFact(Row):
+    """What belongs together in one release of torch."""
+
+    torch: str
+    torchvision: Text
+    torchvision_also: Texts = ()
+    torchaudio: Text
+    python: Texts
+    triton: str
+
+
+class VariantFact(Row):
+    """Builds of a torch; `pypi` is the one that PyPI serves."""
+
+    torch: str
+    pypi: str
+    matrix: Texts = ()
+    also_seen: Texts = ()
+    named_in_package: Texts = ()
+
+
+class DriverFact(Row):
+    """Drivers that a CUDA variant needs."""
+
+    variant: str
+    torch: str = ""
+    full: Text
+    minor_compat: str
+    note: str = ""
+
+
+class ArchFact(Row):
+    """Architectures compiled into the wheels of a variant."""
+
+    torch: str
+    variant: str = ""
+    rocm: Text = ""
+    arch: Texts = ()
+    gfx: Texts = ()
+
+
+class FloorFact(Row):
+    """The C library that a wheel really needs."""
+
+    torch: str
+    source: str
+    variants: Texts = ()
+    filename_tag: str
+    real_glibc: str
+
+
+class GpuFact(Row):
+    """A kind of GPU."""
+
+    gpu: str
+    target: str
+    driver_min: str = ""
+
+
+class NumpyFact(Row):
+    """The first NumPy that a torch cannot work with."""
+
+    torch: str
+    below: str
+
+
+class SetuptoolsFact(Row):
+    """Where setuptools is needed and nobody declares it."""
+
+    torch: str
+    python_below: str
+    detail: str
+
+
+class TritonFact(Row):
+    """The Pythons for which torch asks for Triton."""
+
+    torch: str
+    triton_only_for_python: str
+
+
+class Facts(Row):
+    """Every table that is asked."""
+
+    sources: dict[str, str]
+    releases: tuple[ReleaseFact, ...]
+    variants: tuple[VariantFact, ...]
+    drivers: tuple[DriverFact, ...]
+    cuda_archs: tuple[ArchFact, ...]
+    rocm_archs: tuple[ArchFact, ...]
+    floors: tuple[FloorFact, ...]
+    gpus: tuple[GpuFact, ...]
+    numpy: tuple[NumpyFact, ...]
+    setuptools: tuple[SetuptoolsFact, ...]
+    triton: tuple[TritonFact, ...]
+
+
+def read(path: Path = FACTS) -> Facts:
+    """The facts file; it ships with the package, so a wrong form is a bug and shows as pydantic's own error."""
+    found: dict[str, Any] = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+    return Facts.model_validate(
+        {
+            "sources": found["sources"],
+            "releases": found["releases"]["rows"],
+            "variants": found["index_variants"]["rows"],
+            "drivers": found["cuda_driver"]["by_torch_variant"],
+            "cuda_archs": found["arch_lists_cuda"],
+            "rocm_archs": found["arch_lists_rocm"],
+            "floors": found["wheel_floor"]["rows"],
+            "gpus": found["gpu_profiles"],
+            "numpy": found["numpy"]["rows"],
+            "setuptools": found["triton_setuptools"]["rows"],
+            "triton": found["pairing"]["triton_python_limit"],
+        }
+    )
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return Version(version).release
+
+
+def covers(expression: str, version: str) -> bool:
+    """Whether "2.5", "2.1 to 2.5", "2.4, 2.5" or "2.8 on" covers a version; a shorter number covers its patches."""
+    return any(_covers_one(part.strip(), _parts(version)) for part in expression.replace(" and ", ",").split(","))
+
+
+def _covers_one(part: str, version: tuple[int, ...]) -> bool:
+    if part.endswith(" on"):
+        return version >= _parts(part.removesuffix(" on"))
+    first, _, last = part.partition(" to ")
+    low, high = _parts(first), _parts(last or first)
+    return version >= low and version[: len(high)] <= high
+
+
+def release(facts: Facts, torch: str) -> ReleaseFact | None:
+    """What belongs to a torch, if that version is known."""
+    return next((row for row in facts.releases if row.torch == torch), None)
+
+
+def _variant_row(facts: Facts, torch: str) -> VariantFact | None:
+    return next((row for row in facts.variants if covers(row.torch, torch)), None)
+
+
+def variants(facts: Facts, torch: str) -> tuple[str, ...]:
+    """Every variant that exists for a torch."""
+    row = _variant_row(facts, torch)
+    named = (row.pypi, *row.matrix, *row.also_seen, *row.named_in_package) if row else ()
+    return tuple(sorted(set(named)))
+
+
+def every_variant(facts: Facts) -> frozenset[str]:
+    """Every variant of any torch."""
+    return frozenset(name for row in facts.releases for name in variants(facts, row.torch))
+
+
+def default_variant(facts: Facts, torch: str) -> str:
+    """The variant behind a torch without a suffix; empty if unknown."""
+    row = _variant_row(facts, torch)
+    return row.pypi if row else ""
+
+
+def driver(facts: Facts, variant: str, torch: str) -> DriverFact | None:
+    """Drivers for a CUDA variant of a torch."""
+    rows = (row for row in facts.drivers if row.variant == variant)
+    return next((row for row in rows if not row.torch or covers(row.torch, torch)), None)
+
+
+def archs(facts: Facts, variant: str, torch: str) -> tuple[str, ...]:
+    """Architectures in the wheels, in torch.cuda.get_arch_list()'s form; empty if unknown or none."""
+    if variant.startswith("rocm"):
+        version = variant.removeprefix("rocm")
+        return next((row.gfx for row in _of(facts.rocm_archs, torch) if version in row.rocm.split(", ")), ())
+    found = next((row.arch for row in _of(facts.cuda_archs, torch) if variant in row.variant.split(", ")), ())
+    return tuple(name for capability in found for name in _arch_names(capability))
+
+
+def _of(rows: Iterable[ArchFact], torch: str) -> Iterable[ArchFact]:
+    return (row for row in rows if covers(row.torch, torch))
+
+
+def _arch_names(capability: str) -> tuple[str, ...]:
+    number = capability.removesuffix("+PTX").replace(".", "")
+    return (f"sm_{number}", f"compute_{number}") if capability.endswith("+PTX") else (f"sm_{number}",)
+
+
+def complete(facts: Facts, stated: Accelerator, torch: str) -> Accelerator:
+    """An accelerator with what the facts know of it for one torch."""
+    drivers = driver(facts, stated.variant, torch)
+    return replace(
+        stated,
+        driver_floor=drivers.minor_compat if drivers else "",
+        driver_full=drivers.full if drivers else "",
+        archs=archs(facts, stated.variant, torch),
+        by_default=default_variant(facts, torch) == stated.variant,
+    )
