@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torchkiln.oci.image import Image
+
+    Trees = Callable[[Image], AbstractContextManager[Path]]
+    """How the sandbox gets an image's merged tree, which must not be written to: `rootfs.tree` with home and store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,7 @@ class Engine(Protocol):
         """Why it can't be used on this machine, in words that say what to do; empty if it can."""
 
     def restrictions(self) -> tuple[str, ...]:
-        """What it can't do here, by name: `users`, `limits`, `gpu`; checks that need one answer not-run."""
+        """What it can't do here, by name: `users`, `limits`, `gpu`, `noexec`; checks that need one answer not-run."""
 
     def run(self, image: Image, command: Command, *, output: Callable[[bytes], None] | None = None) -> Outcome:
         """Run to the end; `output` sees stdout and stderr as they come. EngineError if it could not be started."""

@@ -1,0 +1,114 @@
+"""The tar inside a layer blob: decompressed and hashed while it is read, never larger than stated."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+import zlib
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, cast
+
+from isal import igzip, isal_zlib
+
+from torchkiln.errors import ImageError
+from torchkiln.oci.digest import CHUNK, Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from torchkiln.oci.digest import Digest as DigestType
+    from torchkiln.oci.store import Store
+
+GZIP = b"\x1f\x8b"
+ZSTD = b"\x28\xb5\x2f\xfd"
+DEEPEST = 200
+"""Folders below folders: more than any image has, and little enough to keep each one open."""
+LONGEST_READ = 8 << 20
+"""A PAX header is read as a whole; nobody needs one larger than this."""
+DAMAGE: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, isal_zlib.error)  # type: ignore[assignment]
+"""What decompressors raise for bytes they cannot read; isal's stubs call its class an instance."""
+
+
+class TarStream:
+    """A forward-only file that hashes what passes; ImageError as soon as more than `limit` bytes come."""
+
+    def __init__(self, source: BinaryIO, *, limit: int = 0) -> None:
+        self._source = source
+        self._limit = limit
+        self._sha256 = hashlib.sha256()
+        self._last = b""
+        self.size = 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer only at the end."""
+        if size > LONGEST_READ:
+            raise ImageError(f"a header of {size} bytes", remedy="rebuild the image with another tool")
+        try:
+            piece = self._source.read(size)
+        except DAMAGE as error:
+            raise ImageError(f"the compressed layer is damaged: {error}") from error
+        self._sha256.update(piece)
+        self.size += len(piece)
+        self._last = piece
+        if self._limit and self.size > self._limit:
+            raise ImageError(f"the layer unpacks to more than the stated {self._limit} bytes")
+        return piece
+
+    def tell(self) -> int:
+        """How many bytes have passed."""
+        return self.size
+
+    def seek(self, position: int) -> None:
+        """Skip ahead, reading what lies between."""
+        while self.size < position and self.read(min(CHUNK, position - self.size)):
+            pass
+
+    def finish(self) -> DigestType:
+        """Read what is left and give the digest of everything: the diff_id."""
+        while self.read(CHUNK):
+            pass
+        return Digest("sha256:" + self._sha256.hexdigest())
+
+    def members(self) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+        """Every entry with the content of a regular file, in order, holding one at a time.
+
+        ImageError unless the archive ends in zeros: tarfile takes a broken header for the end, and entries behind it
+        would exist for other readers only.
+        """
+        try:
+            with tarfile.open(
+                fileobj=cast("BinaryIO", self), mode="r:", encoding="utf-8", errors="surrogateescape"
+            ) as archive:
+                while (member := archive.next()) is not None:
+                    archive.members.clear()  # type: ignore[attr-defined]  # else it keeps every entry
+                    yield member, archive.extractfile(member) if member.isreg() else None
+        except (tarfile.TarError, UnicodeError, ValueError) as error:
+            raise ImageError(f"not a tar archive: {error}") from error
+        while self._last:
+            if self._last.strip(b"\0"):
+                raise ImageError(f"a broken header at byte {self.size - len(self._last)} of the tar")
+            self.read(CHUNK)
+
+
+@contextmanager
+def tar_of(store: Store, digest: DigestType, *, limit: int = 0) -> Iterator[TarStream]:
+    """The tar of a layer, gzip or plain, told apart by its first bytes as engines do."""
+    with store.open(digest) as blob:
+        start = blob.read(4)
+        blob.seek(0)
+        if start == ZSTD:
+            raise ImageError(f"layer {digest} is compressed with zstd", remedy="convert the image to gzip layers")
+        if start[:2] != GZIP:
+            yield TarStream(blob, limit=limit)
+            return
+        with igzip.IGzipFile(fileobj=blob, mode="rb") as plain:  # type: ignore[no-untyped-call]
+            yield TarStream(cast("BinaryIO", plain), limit=limit)
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """A tar name as path components below the root; ImageError if it climbs out or is too deep."""
+    found = tuple(part for part in name.split("/") if part not in {"", "."})
+    if ".." in found or len(found) > DEEPEST:
+        raise ImageError(f"a path climbs out of the layer or is too deep: {name[:200]!r}")
+    return found
