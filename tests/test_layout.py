@@ -11,7 +11,7 @@ PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
     "pipeline", "doctor", "garbage", "report", "publish", "validation", "layers", "fetch", "inspect", "rootfs",
-    "engines", "plan", "lock", "matrix", "oci", "home", "process", "console", "errors",
+    "engines", "plan", "lock", "matrix", "oci", "home", "process", "network", "console", "errors",
 )  # fmt: skip
 
 

@@ -120,6 +120,13 @@ class TritonFact(Row):
     triton_only_for_python: str
 
 
+class WheelFact(Row):
+    """The hash that lock files of others state for a wheel on the PyTorch index."""
+
+    file: str
+    sha256: str
+
+
 class Facts(Row):
     """Every table that is asked."""
 
@@ -134,6 +141,7 @@ class Facts(Row):
     numpy: tuple[NumpyFact, ...]
     setuptools: tuple[SetuptoolsFact, ...]
     triton: tuple[TritonFact, ...]
+    wheels: tuple[WheelFact, ...]
 
 
 def read(path: Path = FACTS) -> Facts:
@@ -152,6 +160,7 @@ def read(path: Path = FACTS) -> Facts:
             "numpy": found["numpy"]["rows"],
             "setuptools": found["triton_setuptools"]["rows"],
             "triton": found["pairing"]["triton_python_limit"],
+            "wheels": found["index_wheels"],
         }
     )
 
@@ -234,3 +243,8 @@ def complete(facts: Facts, stated: Accelerator, torch: str) -> Accelerator:
         archs=archs(facts, stated.variant, torch),
         by_default=default_variant(facts, torch) == stated.variant,
     )
+
+
+def hashes(facts: Facts) -> dict[str, str]:
+    """Known sha256 of wheels on the PyTorch index, by file name."""
+    return {row.file: row.sha256 for row in facts.wheels}

@@ -126,8 +126,9 @@ class Target:
 
     @property
     def lock_name(self) -> str:
-        """File name of the lock that this row shares with its GPU and flavour variants."""
-        return f"{self.release.id}-{self.accelerator.id}-py{self.base.python}-{self.arch}.txt"
+        """File name of the lock that this row shares with its variants, save flavours that add wheels."""
+        flavour = f"-{self.flavour.id}" if self.flavour.requirements else ""
+        return f"{self.release.id}-{self.accelerator.id}{flavour}-py{self.base.python}-{self.arch}.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

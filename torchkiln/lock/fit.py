@@ -1,0 +1,113 @@
+"""Whether a lock is the one a row needs: made from its inputs, and pinning its versions, variant and platform; pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from torchkiln.errors import LockError, StaleLockError
+from torchkiln.lock import tags
+from torchkiln.lock.lockfile import Inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torchkiln.lock.lockfile import Lock, Pin
+    from torchkiln.matrix.target import Release, Target
+
+TRIO = ("torch", "torchvision", "torchaudio")
+
+
+def asked(target: Target) -> Inputs:
+    """What the resolver is asked for a row; rows on the PyTorch index ask for the suffix, so no other build will do."""
+    suffix = "" if target.accelerator.by_default else f"+{target.accelerator.variant}"
+    trio = tuple(f"{name}=={version}{suffix}" for name, version in _trio(target.release).items() if version)
+    added = (*target.release.companions, *target.flavour.requirements)
+    return Inputs(
+        requirements=(*trio, *sorted(added)),
+        python=target.base.python,
+        platform=f"{target.arch} glibc {target.base.glibc}",
+        index="default" if target.accelerator.by_default else target.accelerator.variant,
+    )
+
+
+def _trio(release: Release) -> dict[str, str]:
+    return dict(zip(TRIO, (release.torch, release.torchvision, release.torchaudio), strict=True))
+
+
+def check_fresh(lock: Lock, target: Target) -> None:
+    """StaleLockError, saying what changed, if the lock was made from other inputs than the row has now."""
+    wanted = asked(target)
+    if lock.inputs != wanted.checksum:
+        changes = list(_changes(lock.asked, wanted)) or ["its heading was edited by hand"]
+        raise StaleLockError(
+            f"the lock of {target.id} is stale: {'; '.join(changes)}",
+            where=f"images/locks/{target.lock_name}",
+            remedy=f"./inv lock --target {target.id}",
+        )
+
+
+def _changes(before: Inputs, after: Inputs) -> Iterator[str]:
+    yield from (f"no longer asks for {text}" for text in before.requirements if text not in after.requirements)
+    yield from (f"now asks for {text}" for text in after.requirements if text not in before.requirements)
+    for word in ("python", "platform", "index"):
+        old, new = getattr(before, word), getattr(after, word)
+        if old != new:
+            yield f"{word} was {old or 'not stated'}, is {new}"
+
+
+def check_fits(lock: Lock, target: Target) -> None:
+    """LockError with every pin that is not what the row says, by version, variant, file name or platform."""
+    pins = {pin.name: pin for pin in lock.pins}
+    arch, python, glibc = target.arch, target.base.python, target.base.glibc
+    supported = tags.supported(python, arch, glibc)
+    problems = [problem for name, version in _trio(target.release).items() for problem in _wrong(pins, name, version)]
+    problems += [problem for name in TRIO if name in pins for problem in _variant(pins[name], target)]
+    problems += [problem for pin in lock.pins for problem in _misnamed(pin)]
+    problems += [
+        f"{pin.filename} is no wheel for Python {python}, {arch}, glibc {glibc}"
+        for pin in lock.pins
+        if tags.rank(pin.filename, supported) is None
+    ]
+    if problems:
+        raise LockError(
+            f"the lock does not fit {target.id}: {'; '.join(problems)}",
+            where=f"images/locks/{target.lock_name}",
+            remedy=f"./inv lock --target {target.id}",
+        )
+
+
+def _wrong(pins: dict[str, Pin], name: str, version: str) -> Iterator[str]:
+    pin = pins.get(name)
+    if pin is None and version:
+        yield f"{name} {version} is missing"
+    elif pin and not version:
+        yield f"{name} {pin.version} is pinned, and the row goes without"
+    elif pin and _public(pin.version) != _public(version):
+        yield f"{name} is pinned at {pin.version}, the row says {version}"
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def _variant(pin: Pin, target: Target) -> Iterator[str]:
+    """A suffix must be the row's; without one, a compiled wheel is the variant that PyPI serves for that torch."""
+    suffix = pin.version.partition("+")[2]
+    variant = target.accelerator.variant
+    if suffix and suffix != variant:
+        yield f"{pin.name} {pin.version} is built for {suffix}, the row is {variant}"
+    elif not suffix and not target.accelerator.by_default and not pin.filename.endswith("-none-any.whl"):
+        yield f"{pin.name} {pin.version} without a suffix is another build than {variant}"
+
+
+def _misnamed(pin: Pin) -> Iterator[str]:
+    """The file name says the same as the pin (PEP 427, binary distribution format: file name convention)."""
+    try:
+        name, version, _, _ = parse_wheel_filename(pin.filename)
+        if (name, version) != (canonicalize_name(pin.name), Version(pin.version)):
+            yield f"{pin.filename} is not {pin.name} {pin.version}"
+    except (InvalidWheelFilename, InvalidVersion):
+        yield f"{pin.filename} is not a wheel's name"
