@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from torchkiln.layers.deflate import Sink
+    from torchkiln.layers.inflate import Sink
     from torchkiln.oci.store import Store
 
     Content = bytes | None | Callable[[], AbstractContextManager[BinaryIO]]

@@ -2,7 +2,7 @@
 
 The standard library parses the central directory; what it forgives is refused here (FORMATS.md section 8): names
 cut at NUL, local headers that tell another story, members that overlap. Sizes and checksums are claims until the
-data has passed through `layers.deflate`.
+data has passed through `layers.inflate`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from torchkiln.layers.deflate import Source
+    from torchkiln.layers.inflate import Source
 
 STORED = 0
 DEFLATED = 8

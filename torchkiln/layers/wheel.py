@@ -16,7 +16,7 @@ from isal import isal_zlib
 from torchkiln.errors import ConflictError
 from torchkiln.layers import install, members, pool
 from torchkiln.layers.archive import Archive, Entry, layer, order
-from torchkiln.layers.deflate import BUFFER, CorruptStreamError
+from torchkiln.layers.inflate import BUFFER, CorruptStreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
