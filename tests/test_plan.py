@@ -91,6 +91,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         base,
         replace(base, lock=replace(BASE, digest="sha256:" + "d" * 64)),
         replace(base, base=replace(TARGET.base, packages=("python3", "gcc"))),
+        replace(base, recipe="sha256:" + "e" * 64),
         replace(base, base=replace(TARGET.base, suite="trixie")),
         replace(base, base=replace(TARGET.base, mirror="http://127.0.0.1/dated")),
         wheel,

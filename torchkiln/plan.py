@@ -41,12 +41,14 @@ class BaseSpec:
     FORMAT: ClassVar[int] = 1
     base: Base
     lock: BaseLock
+    recipe: str = ""
+    """Digest of the files of images/bases/<kind>; the builder refuses a spec that names others."""
 
     @property
     def key(self) -> str:
         """Recipe and expected packages."""
         base = self.base
-        recipe = [base.kind, base.suite, base.python, base.mirror, *sorted(base.packages)]
+        recipe = [self.recipe, base.kind, base.suite, base.python, base.mirror, *sorted(base.packages)]
         return _key("base", self.FORMAT, {"recipe": recipe, "lock": self.lock.digest})
 
     @property
@@ -237,7 +239,7 @@ def config(target: Target, lock: Lock) -> Config:
     )
 
 
-def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec) -> ImagePlan:
+def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe: str = "") -> ImagePlan:
     """Every layer of the image, lowest first, and its config; PlanError if they would be too many."""
     fixed = (
         EnvironmentSpec(
@@ -250,7 +252,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec) -> ImageP
     grouped = groups(lock.pins, room)
     compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
     layers: tuple[LayerSpec, ...] = (
-        BaseSpec(base=target.base, lock=base),
+        BaseSpec(base=target.base, lock=base, recipe=recipe),
         *(WheelSpec(pins=group) for group in grouped),
         fixed[0],
         *(BytecodeSpec(pins=group, python=base.python or target.base.python) for group in compiled if group),

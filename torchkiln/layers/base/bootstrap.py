@@ -1,0 +1,150 @@
+"""Run mmdebstrap: a suite and a list of packages → a tar of the userland, unprivileged where the machine allows it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+from torchkiln import process
+from torchkiln.console import note
+from torchkiln.errors import BaseError, HostError
+from torchkiln.plan import LAYER_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from torchkiln.matrix.target import Base
+
+PROGRAM = "mmdebstrap"
+PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+MIRROR = "TORCHKILN_DEBIAN_MIRROR"
+"""Environment variable: a mirror near this machine, used for bases whose row states none; never in the layer."""
+_TAIL = 15
+_CAUSES = (
+    ("No space left on device", "the disk is full", "free disk space, or set TORCHKILN_HOME to another disk"),
+    ("Unable to locate package", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
+    ("no installation candidate", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
+    ("NO_PUBKEY", "the archive's key is unknown here", "apt-get install debian-archive-keyring"),
+    ("Failed to fetch", "the Debian archive can't be reached", f"check the network, http_proxy, or set {MIRROR}"),
+    ("Could not resolve", "the Debian archive can't be reached", f"check the network, http_proxy, or set {MIRROR}"),
+    ("does not have a Release file", "the Debian archive can't be reached", f"check http_proxy, or set {MIRROR}"),
+)
+"""What apt says, what that means, what helps."""
+
+
+def command(
+    base: Base, target: Path, *, setup: str, excludes: Iterable[str], authorities: str, mirrors: bool
+) -> list[str]:
+    """The command line; hooks are the recipe's own text, so that they run where the checkout can't be seen."""
+    options = [f"--dpkgopt={line}" for line in excludes]
+    options += [f'--aptopt=Acquire::https::CAInfo "{authorities}"'] if authorities and '"' not in authorities else []
+    options += ['--aptopt=Acquire::Check-Valid-Until "false"'] if mirrors else []  # a dated mirror is out of date
+    return [
+        PROGRAM,
+        "--variant=apt",
+        "--format=tar",
+        f"--include={','.join(sorted(base.packages))}",
+        f"--setup-hook={setup}",
+        *options,
+        base.suite,
+        str(target),
+    ]
+
+
+def sources(base: Base, environment: Mapping[str, str]) -> str:
+    """Lines for sources.list where a mirror is stated, in the row or, less binding, in the environment; else empty.
+
+    One mirror a line: an address, or a whole `deb …` line.
+    """
+    stated = base.mirror or environment.get(MIRROR, "")
+    lines = [line.strip() for line in stated.splitlines() if line.strip()]
+    return "\n".join(line if line.startswith("deb ") else f"deb {line} {base.suite} main" for line in lines)
+
+
+def surroundings(environment: Mapping[str, str], lines: str) -> dict[str, str]:
+    """The variables of the build: fixed ones, and from the caller's environment only what leads to the archive.
+
+    apt reads the proxies' names in lower case.
+    """
+    given = {name.lower(): value for name, value in sorted(environment.items()) if name.lower() in PROXIES and value}
+    fixed = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "SOURCE_DATE_EPOCH": str(LAYER_TIME),
+    }
+    return given | fixed | ({"TORCHKILN_SOURCES": lines} if lines else {})
+
+
+def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], environment: Mapping[str, str]) -> Path:
+    """The tar of the userland, made below `folder`; BaseError says why there is none."""
+    if shutil.which(PROGRAM) is None:
+        raise HostError(f"{PROGRAM} is not installed", remedy=f"apt-get install {PROGRAM}")
+    target = folder / "userland.tar"
+    lines = sources(base, environment)
+    variables = surroundings(environment, lines)
+    if os.geteuid() == 0:
+        folder.chmod(0o755)  # apt downloads as a user of its own
+        variables["TMPDIR"] = str(folder)  # so that `gc` finds what a kill left; others can't write here
+    authorities = environment.get("SSL_CERT_FILE", "")
+    arguments = command(base, target, setup=setup, excludes=excludes, authorities=authorities, mirrors=bool(lines))
+    said = [_redacted(line, variables) for line in _stream(arguments, variables)]
+    if said and said[-1] == "0":
+        return target
+    raise _failure(base, said[:-1])
+
+
+def _stream(arguments: list[str], variables: Mapping[str, str]) -> Iterator[str]:
+    """What the program says, line by line, its steps noted as they come; last the exit status."""
+    umask = os.umask(0o022)  # the tree's modes must not depend on the caller's
+    try:
+        child = process.start(arguments, env=variables, stdout=subprocess.DEVNULL)
+    finally:
+        os.umask(umask)
+    try:
+        for raw in child.stderr or ():
+            line = raw.decode(errors="replace").rstrip()
+            if line.startswith("I: ") and "hook" not in line and "tempdir" not in line:
+                note(line.removeprefix("I: "))
+            yield line
+        yield str(child.wait())
+    finally:
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Let it unmount and remove what it made; kill the group only if it will not."""
+    for number, seconds in ((signal.SIGTERM, 20), (signal.SIGKILL, 5)):
+        if child.poll() is not None:
+            break
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(child.pid, number)
+            child.wait(seconds)
+    if child.stderr:
+        child.stderr.close()
+
+
+def _redacted(line: str, variables: Mapping[str, str]) -> str:
+    """A proxy's address may hold a password."""
+    for name in PROXIES:
+        if name != "no_proxy" and variables.get(name):
+            line = line.replace(variables[name], f"${name}")
+    return line
+
+
+def _failure(base: Base, said: list[str]) -> BaseError:
+    text = "\n".join(said)
+    cause = next(((what, remedy) for sign, what, remedy in _CAUSES if sign in text), ("it failed", ""))
+    shown = [line[:300] for line in said if line.startswith(("E: ", "W: ", "dpkg: "))] or [line[:300] for line in said]
+    return BaseError(
+        f"mmdebstrap made no userland: {cause[0]}\n" + "\n".join(f"  {line}" for line in shown[-_TAIL:]),
+        where=f"base {base.id}",
+        remedy=cause[1],
+    )

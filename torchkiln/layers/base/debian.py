@@ -1,0 +1,136 @@
+"""The userland of Debian: mmdebstrap → one layer, free of the machine that built it.
+
+What the layer holds is decided by the archive on the day it is made, so the index remembers its packages: a
+difference from the lock is told every time the layer is used, and refused under `frozen`, from the cache as well.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchkiln.console import step, warn
+from torchkiln.errors import BaseError, PlanError
+from torchkiln.layers.archive import write_layer
+from torchkiln.layers.base import bootstrap, userland
+from torchkiln.lock import lockfile
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import Layer, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torchkiln.home import Home
+    from torchkiln.lock.lockfile import BaseLock
+    from torchkiln.matrix.target import Base
+    from torchkiln.oci.digest import Digest
+    from torchkiln.oci.store import Store
+    from torchkiln.plan import BaseSpec
+
+RECIPES = Path(__file__).parents[3] / "images" / "bases"
+"""Where the checkout keeps them, one folder per kind."""
+_EXCLUDES = "etc/dpkg/dpkg.cfg.d/"
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """The files of images/bases/debian."""
+
+    setup: str
+    """Text of the hook that runs before the first package."""
+    rootfs: Mapping[str, bytes]
+    """Files laid over the userland, by path."""
+
+    @property
+    def digest(self) -> Digest:
+        """Names exactly this recipe in a layer's key."""
+        files = {path: digests.of_bytes(data) for path, data in self.rootfs.items()}
+        return digests.of_bytes(canonical([self.setup, files]))
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """What dpkg leaves out, now as in derived images."""
+        texts = (data.decode() for path, data in sorted(self.rootfs.items()) if path.startswith(_EXCLUDES))
+        return tuple(line for text in texts for line in text.splitlines() if line.startswith("path-"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseResult:
+    """A base layer and what the archive put into it."""
+
+    layer: Layer
+    packages: BaseLock
+    difference: tuple[str, ...]
+    """From the lock, one line a package; empty if there is none."""
+
+
+def recipe(folder: Path = RECIPES / "debian") -> Recipe:
+    """Read a recipe."""
+    rootfs = folder / "rootfs"
+    files = {str(path.relative_to(rootfs)): path.read_bytes() for path in sorted(rootfs.rglob("*")) if path.is_file()}
+    return Recipe(setup=(folder / "setup.sh").read_text(), rootfs=files)
+
+
+def build(
+    home: Home, store: Store, spec: BaseSpec, *, recipe: Recipe, frozen: bool, environment: Mapping[str, str]
+) -> BaseResult:
+    """The base layer, from the cache if it is there; BaseError if it differs from its lock and `frozen` is set."""
+    if spec.recipe != recipe.digest:
+        raise PlanError(f"base {spec.base.id} was planned with another recipe", where=spec.recipe or "no recipe")
+    with home.lock(spec.key):
+        found = _known(home, store, spec.key)
+        if found is None:
+            with step(f"base {spec.base.id}"), _userland(home, spec.base, recipe, environment) as tar:
+                packages = lockfile.make_base(userland.packages(tar))
+                _refuse(spec, packages, frozen=frozen)
+                layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
+            home.record(spec.key, {**layer.to_json(), "packages": [list(package) for package in packages.packages]})
+            found = layer, packages
+    layer, packages = found
+    _refuse(spec, packages, frozen=frozen)
+    difference = lockfile.difference(spec.lock, packages)
+    if difference:
+        warn(f"base {spec.base.id}: the archive has moved on from the lock: {_short(difference)}")
+    return BaseResult(layer=layer, packages=packages, difference=difference)
+
+
+def packages(home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str]) -> BaseLock:
+    """What the archive would put into a base today: the new lock."""
+    with step(f"packages of base {base.id}"), _userland(home, base, recipe, environment) as tar:
+        return lockfile.make_base(userland.packages(tar))
+
+
+@contextmanager
+def _userland(home: Home, base: Base, recipe: Recipe, environment: Mapping[str, str]) -> Iterator[Path]:
+    """The tar that mmdebstrap makes, while it is needed."""
+    with tempfile.TemporaryDirectory(prefix="base-", dir=home.temporary, ignore_cleanup_errors=True) as folder:
+        yield bootstrap.run(base, Path(folder), setup=recipe.setup, excludes=recipe.excludes, environment=environment)
+
+
+def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
+    """What the index holds, if the blob is there too."""
+    entry = home.lookup(key)
+    if entry is None or "packages" not in entry:
+        return None
+    layer = Layer.from_json(entry)
+    packages = lockfile.make_base((str(name), str(version)) for name, version in entry["packages"])
+    return (layer, packages) if store.has(layer.descriptor) else None
+
+
+def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:
+    difference = lockfile.difference(spec.lock, packages)
+    if difference and frozen:
+        raise BaseError(
+            f"the archive has moved on from the lock: {_short(difference)}",
+            where=f"base {spec.base.id}",
+            remedy="./inv lock accepts the new versions; a dated `mirror` in matrix.yaml keeps the old ones",
+        )
+
+
+def _short(difference: tuple[str, ...]) -> str:
+    more = len(difference) - _SHOWN
+    return "; ".join(difference[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")

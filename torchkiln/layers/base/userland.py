@@ -1,0 +1,191 @@
+"""The tar that mmdebstrap made → the entries of a base layer: nothing of the building host, and our own files over it.
+
+What is left out is made anew by whoever needs it, or belongs to the machine that built: device nodes, logs, locks,
+caches, backups, identity. What is written over it is the recipe's `rootfs/`, the user, and stated empty files.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from torchkiln.errors import BaseError
+from torchkiln.layers.archive import Entry, order
+from torchkiln.plan import LAYER_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from torchkiln.layers.archive import Content
+
+    Entries = dict[str, tuple[Entry, Content]]
+
+UID = 1000
+"""The user `torch`; its group is 0, so that whatever group 0 may write, it may."""
+_FOREIGN = re.compile(
+    r"""
+    dev/.+ | tmp/.+ | var/tmp/.+                                        # belongs to the running container
+    | etc/(passwd|group|shadow|gshadow|subuid|subgid)-                  # backups
+    | var/backups/.+ | var/lib/dpkg/[a-z]+-old | var/cache/debconf/.+-old
+    | etc/\.pwd\.lock | var/lib/dpkg/lock(-frontend)? | var/lib/dpkg/triggers/Lock
+    | etc/apt/(apt\.conf|preferences)\.d/[0-9]+(mmdebstrap|torchkiln-build) | etc/dpkg/dpkg\.cfg\.d/[0-9]+mmdebstrap
+    | var/cache/ldconfig/.+ | var/lib/dbus/machine-id | etc/ssh/ssh_host_.+
+    """,
+    re.VERBOSE,
+)
+_VOLATILE = re.compile(r"(run|var/log|var/cache/apt|var/lib/apt/lists)/.+")
+"""Where folders stay, since programs expect them, but files go: logs, locks, package lists."""
+_IDENTITY = ("etc/hostname", "etc/machine-id", "etc/resolv.conf")
+"""Empty: engines mount their own over them; an empty machine id is drawn at the first boot (machine-id(5))."""
+_SOURCES = "etc/apt/sources.list"
+_PYC = re.compile(r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+)\.cpython-\d+(\.opt-\d)?\.pyc")
+
+
+def read(path: Path, rootfs: Mapping[str, bytes]) -> list[tuple[Entry, Content]]:
+    """The entries of a base layer, sorted; contents are read from the tar at `path` when they are written."""
+    with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
+        entries = {entry.path: (entry, _content(path, member, entry)) for member in tar if (entry := _entry(member))}
+    _keep_stock_sources(entries)
+    _own_bytecode(entries)
+    _add_user(entries)
+    for name in _IDENTITY:
+        _put(entries, name, b"")
+    for name, data in rootfs.items():
+        _put(entries, name, data)
+    return [entries[name] for name in sorted(entries, key=order)]
+
+
+def packages(path: Path) -> tuple[tuple[str, str], ...]:
+    """(name, version) of what is installed in the tar at `path`, sorted (deb822(5))."""
+    with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
+        try:
+            stream = tar.extractfile("./var/lib/dpkg/status")
+        except KeyError as error:
+            raise BaseError("mmdebstrap made a tree without a package database", where=str(path)) from error
+        return installed(stream.read().decode() if stream else "")
+
+
+def installed(status: str) -> tuple[tuple[str, str], ...]:
+    """(name, version) of the installed packages of a dpkg status file, sorted."""
+    found = []
+    for paragraph in status.split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Version|Status): (.+)$", paragraph, re.MULTILINE))
+        if fields.get("Status", "").endswith(" ok installed"):
+            found.append((fields["Package"], fields["Version"]))
+    return tuple(sorted(found))
+
+
+_KINDS: dict[bytes, Literal["directory", "file", "symlink", "hardlink"]] = {
+    tarfile.REGTYPE: "file",
+    tarfile.AREGTYPE: "file",
+    tarfile.DIRTYPE: "directory",
+    tarfile.SYMTYPE: "symlink",
+    tarfile.LNKTYPE: "hardlink",
+}
+
+
+def _entry(member: tarfile.TarInfo) -> Entry | None:
+    """What a layer says about a member of the tar; None for what stays out."""
+    path = "" if member.name == "." else member.name.removeprefix("./")
+    if not path or _FOREIGN.fullmatch(path) or (_VOLATILE.fullmatch(path) and not member.isdir()):
+        return None
+    if member.type not in _KINDS:
+        raise BaseError(f"a layer can't hold {path}: it is neither file, folder nor link", where="mmdebstrap")
+    return Entry(
+        path=path,
+        kind=_KINDS[member.type],
+        mode=member.mode & 0o7777,
+        size=member.size if member.isreg() else 0,
+        target=member.linkname.removeprefix("./") if member.islnk() else member.linkname,
+        uid=member.uid,
+        gid=member.gid,
+        xattrs=_xattrs(member.pax_headers),
+    )
+
+
+def _xattrs(headers: Mapping[str, str]) -> dict[str, bytes]:
+    """Extended attributes, of which file capabilities are one; tarfile decodes what are bytes."""
+    prefix = "SCHILY.xattr."
+    return {
+        name.removeprefix(prefix): value.encode("utf-8", "surrogateescape")
+        for name, value in headers.items()
+        if name.startswith(prefix)
+    }
+
+
+def _content(path: Path, member: tarfile.TarInfo, entry: Entry) -> Content:
+    return partial(_slice, path, member.offset_data, member.size) if entry.kind == "file" else None
+
+
+def _slice(path: Path, offset: int, size: int) -> AbstractContextManager[BinaryIO]:
+    """One file of the tar; the largest of a userland is a compiler, so it may be in memory."""
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        return closing(io.BytesIO(stream.read(size)))
+
+
+def _text(entries: Entries, path: str) -> str:
+    content = entries[path][1] if path in entries else b""
+    if callable(content):
+        with content() as stream:
+            return stream.read().decode()
+    return (content or b"").decode()
+
+
+def _put(entries: Entries, path: str, data: bytes, *, mode: int = 0o644, uid: int = 0, gid: int = 0) -> None:
+    """A file of ours; one that is there keeps its owner and mode unless others are stated."""
+    entries[path] = (Entry(path=path, kind="file", mode=mode, size=len(data), uid=uid, gid=gid), data)
+
+
+def _rewrite(entries: Entries, path: str, text: str) -> None:
+    """Other content in a file that is there, with its owner and mode."""
+    there = entries[path][0]
+    _put(entries, path, text.encode(), mode=there.mode, uid=there.uid, gid=there.gid)
+
+
+def _keep_stock_sources(entries: Entries) -> None:
+    """The sources of the suite, not the mirror of this build, nor the host's key ring, which the image has itself."""
+    stock = entries.pop(f"{_SOURCES}.stock", None)
+    if stock:
+        entries[_SOURCES] = (Entry(path=_SOURCES, kind="file", mode=0o644, size=stock[0].size), stock[1])
+    _put(entries, _SOURCES, re.sub(r"\[signed-by=\S+\] ", "", _text(entries, _SOURCES)).encode())
+
+
+def _own_bytecode(entries: Entries) -> None:
+    """Bytecode of the standard library is held against the layer's time (PEP 552), as that of the wheels is.
+
+    Packages compile it when they are configured; with SOURCE_DATE_EPOCH set they write the checked-hash form, which
+    reads and hashes every source at every start.
+    """
+    for path, (entry, content) in list(entries.items()):
+        found = _PYC.fullmatch(path)
+        source = entries.get(f"{found['folder']}{found['name']}.py") if found else None
+        if source is not None and callable(content):
+            entries[path] = (entry, partial(_stamped, content, source[0].size))
+
+
+def _stamped(compiled: Callable[[], AbstractContextManager[BinaryIO]], size: int) -> AbstractContextManager[BinaryIO]:
+    with compiled() as stream:
+        data = stream.read()
+    stamp = bytes(4) + LAYER_TIME.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
+    return closing(io.BytesIO(data[:4] + stamp + data[16:]))
+
+
+def _add_user(entries: Entries) -> None:
+    """User `torch` with a password nobody has, a home that group 0 shares, and a folder for everybody's work."""
+    day = LAYER_TIME // 86400
+    passwd = _text(entries, "etc/passwd") + f"torch:x:{UID}:0:torch:/home/torch:/bin/bash\n"
+    _rewrite(entries, "etc/passwd", passwd)
+    _rewrite(entries, "etc/shadow", _text(entries, "etc/shadow") + f"torch:*:{day}:0:99999:7:::\n")
+    entries["home/torch"] = (Entry(path="home/torch", kind="directory", mode=0o775, uid=UID), None)
+    entries["workspace"] = (Entry(path="workspace", kind="directory", mode=0o1777), None)
+    for name in (".bash_logout", ".bashrc", ".profile"):
+        data = _text(entries, f"etc/skel/{name}").encode()
+        _put(entries, f"home/torch/{name}", data, mode=0o664, uid=UID)
