@@ -1,0 +1,84 @@
+"""Point PyTorch's caches at a folder that is this user's own; its text goes into images, where a .pth file runs it.
+
+The image's defaults lie under /tmp/torch, which belongs to the first user who needs it. Where that is somebody else,
+or can't be written, the caches go to /tmp/torch-<uid>. Compiled code is executed from there, so a folder counts only
+if no stranger could have put something into it. Variables that say anything else are the user's own and stay.
+Standard library alone, no subprocess, a few system calls, and it never raises: it runs at every start of Python.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}
+ROOT = "/tmp/torch"  # noqa: S108  shared on purpose; who may use it is checked
+SHIPPED = "/opt/torchkiln/cache"
+
+
+def point(environ: os._Environ[str] | dict[str, str], uid: int, root: str = ROOT, shipped: str = SHIPPED) -> None:
+    """Set the variables that still have the image's defaults, or none; copy what the image ships there first."""
+    names = [name for name in FOLDERS if _default(environ.get(name, ""), name, uid, root)]
+    if not names:
+        return
+    folder = next((each for each in (root, f"{root}-{uid}") if _usable(each, uid)), None)
+    if folder is None:
+        import tempfile  # noqa: PLC0415  rarely needed, and not cheap
+
+        folder = tempfile.mkdtemp(prefix=f"{os.path.basename(root)}-{uid}-", dir=os.path.dirname(root))  # noqa: PTH119, PTH120
+    for name in names:
+        environ[name] = f"{folder}/{FOLDERS[name]}"
+        _warm(f"{shipped}/{FOLDERS[name]}", environ[name])
+
+
+def _default(value: str, name: str, uid: int, root: str) -> bool:
+    """Whether a value is the image's, or was made by this module for another user; what it made for us stays."""
+    start, _, end = value.rpartition("/")
+    owner = start.removeprefix(f"{root}-")
+    ours = not value or start == root or (owner != start and owner.isdigit() and owner != str(uid))
+    return ours and end in ("", FOLDERS[name])
+
+
+def _usable(folder: str, uid: int) -> bool:
+    """Make the folder, or accept one with caches that this user may write and no stranger may."""
+    try:
+        os.mkdir(folder, 0o700)  # noqa: PTH102  pathlib would double the cost of this module
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    below = [f"{folder}/{name}" for name in FOLDERS.values()]
+    return _safe(folder, uid) and all(_safe(path, uid) for path in below if os.path.lexists(path))
+
+
+def _safe(folder: str, uid: int) -> bool:
+    """A real folder of this user, or of root, who shared it on purpose."""
+    about = os.lstat(folder)
+    own = stat.S_ISDIR(about.st_mode) and about.st_uid in (uid, 0) and not about.st_mode & stat.S_IWOTH
+    return own and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _warm(source: str, target: str) -> None:
+    """Copy a shipped cache, whole or not at all: used in place it would have to be written to (lock files)."""
+    if not os.path.isdir(source) or os.path.lexists(target):  # noqa: PTH112
+        return
+    import shutil  # noqa: PLC0415  rarely needed
+
+    work = f"{target}.{os.getpid()}"
+    try:
+        shutil.copytree(source, work, symlinks=True)
+        os.rename(work, target)  # noqa: PTH104
+    except OSError:  # another process was first, or there is no room: torch fills the cache itself
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def start() -> None:
+    """Do it for this process, silently."""
+    try:
+        point(os.environ, os.geteuid())
+    except Exception:  # noqa: BLE001, S110, SIM105  a cache is no reason to keep Python from starting
+        pass
+
+
+if __name__ == "torchkiln_startup":
+    start()
