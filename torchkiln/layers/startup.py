@@ -76,8 +76,8 @@ def start() -> None:
     """Do it for this process, silently."""
     try:
         point(os.environ, os.geteuid())
-    except Exception:  # noqa: BLE001, S110, SIM105  a cache is no reason to keep Python from starting
-        pass
+    except Exception:  # noqa: BLE001  a cache is no reason to keep Python from starting
+        return
 
 
 if __name__ == "torchkiln_startup":
