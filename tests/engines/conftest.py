@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from torchkiln import rootfs
+from torchkiln.engines import table
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.oci.image import Config, Image
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
+    from torchkiln.engines import Engine
     from torchkiln.home import Home
 
 PASSWD = b"root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n"
@@ -66,3 +68,9 @@ def toy(store: Store, busybox: bytes) -> Image:
 def sandbox(home: Home, store: Store) -> Sandbox:
     """The sandbox over this test's home."""
     return Sandbox(partial(rootfs.tree, home, store))
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, home: Home, store: Store) -> Engine:
+    """An engine by name, for tests of what all engines promise."""
+    return table.pick(request.param, store, partial(rootfs.tree, home, store))

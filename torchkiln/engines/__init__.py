@@ -79,8 +79,9 @@ class Outcome:
 class Engine(Protocol):
     """Something that runs commands in images of the local store."""
 
-    name: str
-    """`docker` or `sandbox`."""
+    @property
+    def name(self) -> str:
+        """`docker` or `sandbox`."""
 
     def lacks(self) -> str:
         """Why it can't be used on this machine, in words that say what to do; empty if it can."""

@@ -13,6 +13,7 @@ import shutil
 import stat
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ def _on_terminal(invocation: Invocation, bounds: Limits) -> int:
         streams = Streams(stdin=theirs, stdout=theirs, stderr=theirs, before=(setsid, "--ctty"))
         with child.started(invocation, bounds, streams) as attached:
             os.close(theirs)
-            terminal.connect(attached, ours)
+            terminal.connect(ours, partial(terminal.set_size, ours))
             return child.status(attached, b"")
 
 

@@ -9,26 +9,24 @@ import fcntl
 import os
 import selectors
 import signal
+import struct
 import sys
 import termios
 import tty
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torchkiln.engines.child import Child
+    from collections.abc import Callable, Iterator
 
 PIECE = 1 << 16
 
 
 @contextmanager
 def pair() -> Iterator[tuple[int, int]]:
-    """Our side and the command's side of a new terminal, as large as ours."""
+    """Our side and the command's side of a new terminal."""
     ours, theirs = os.openpty()
     try:
-        _resize(ours)
         yield ours, theirs
     finally:
         os.close(ours)
@@ -36,40 +34,42 @@ def pair() -> Iterator[tuple[int, int]]:
             os.close(theirs)
 
 
-def connect(child: Child, ours: int) -> None:
-    """Pass keys and output to and fro until the command ends."""
+def connect(other: int, resize: Callable[[int, int], object]) -> None:
+    """Pass keys and output to and fro until the other side is closed; `resize` learns of our rows and columns."""
     with ExitStack() as stack:
         keys = sys.stdin.fileno()
-        before = termios.tcgetattr(keys)
-        stack.callback(termios.tcsetattr, keys, termios.TCSAFLUSH, before)
+        stack.callback(termios.tcsetattr, keys, termios.TCSAFLUSH, termios.tcgetattr(keys))
         tty.setraw(keys)
-        changed = signal.signal(signal.SIGWINCH, lambda *_: _resize(ours))
-        stack.callback(signal.signal, signal.SIGWINCH, changed)
+        before = signal.signal(signal.SIGWINCH, lambda *_: resize(*_size()))
+        stack.callback(signal.signal, signal.SIGWINCH, before)
+        resize(*_size())
         waiting = stack.enter_context(selectors.DefaultSelector())
-        waiting.register(keys, selectors.EVENT_READ, ours)
-        waiting.register(ours, selectors.EVENT_READ, sys.stdout.fileno())
-        while child.popen.poll() is None or waiting.select(0):
-            for key, _ in waiting.select(0.5):
+        waiting.register(keys, selectors.EVENT_READ, other)
+        waiting.register(other, selectors.EVENT_READ, sys.stdout.fileno())
+        open_ = True
+        while open_:
+            for key, _ in waiting.select():
                 if not _pass(key.fd, key.data):
-                    if key.fd == ours:
-                        return
                     waiting.unregister(key.fd)
+                    open_ = open_ and key.fd != other
 
 
-def _pass(source: int, target: Any) -> bool:  # noqa: ANN401  a selector's own data
+def _pass(source: int, target: int) -> bool:
     try:
         piece = os.read(source, PIECE)
     except OSError:  # a terminal whose other side is closed
         return False
-    while piece:
-        written = os.write(target, piece)
-        if written == len(piece):
-            return True
-        piece = piece[written:]
-    return False
+    left = memoryview(piece)
+    while left:
+        left = left[os.write(target, left) :]
+    return bool(piece)
 
 
-def _resize(ours: int) -> None:
-    with suppress(OSError):
-        size = fcntl.ioctl(sys.stdin.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
-        fcntl.ioctl(ours, termios.TIOCSWINSZ, size)
+def _size() -> tuple[int, int]:
+    columns, rows = os.get_terminal_size(sys.stdin.fileno())
+    return rows, columns
+
+
+def set_size(terminal: int, rows: int, columns: int) -> None:
+    """Tell a terminal, and so the programs on it, how large it is."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

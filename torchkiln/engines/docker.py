@@ -1,0 +1,286 @@
+"""Run commands with Docker, or Podman by its socket in DOCKER_HOST, through the Docker SDK."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import docker
+from docker.errors import APIError, DockerException, NotFound
+from docker.types import DeviceRequest
+from docker.types import Mount as Bind
+from docker.utils.socket import frames_iter
+
+from torchkiln.engines import Limits, Outcome, archive, devices, terminal
+from torchkiln.errors import EngineError
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import config_bytes, manifest_descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from docker import DockerClient
+
+    from torchkiln.engines import Command
+    from torchkiln.oci.image import Image
+    from torchkiln.oci.store import Store
+
+HOSTNAME = "torchkiln"
+OWNER = "org.torchkiln.owner"
+"""Label of a container: whose it is, so that the next run removes what a killed one left."""
+PATIENCE = 3600
+"""Seconds without a byte from the engine: unpacking an image is silent for minutes."""
+GRACE = 3
+"""Seconds between TERM and KILL."""
+CAPTURED = 64 << 20
+"""Bytes of each stream that are kept; more is passed to `output` alone."""
+STDOUT, STDERR = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Docker:
+    """The engine at DOCKER_HOST, or at the usual socket."""
+
+    store: Store
+    name: str = "docker"
+
+    def lacks(self) -> str:
+        """Whether an engine answers."""
+        try:
+            with _client() as client:
+                client.ping()
+        except EngineError as error:
+            return str(error)
+        return ""
+
+    def restrictions(self) -> tuple[str, ...]:
+        """`limits` where the engine says it can't enforce them, `gpu` where neither it nor this machine shows one."""
+        with _client() as client:
+            info: dict[str, Any] = client.info()
+        bounded = all(info.get(name, True) for name in ("MemoryLimit", "CpuCfsQuota", "PidsLimit"))
+        gpu = "nvidia" in (info.get("Runtimes") or {}) or bool(info.get("DiscoveredDevices")) or devices.present()
+        return tuple(name for name, possible in (("limits", bounded), ("gpu", gpu)) if not possible)
+
+    def load(self, image: Image, tags: Sequence[str] = ()) -> str:
+        """Put the image into the engine, unless it is there, under every tag; its id there."""
+        with _client() as client:
+            return _load(client, self.store, image, tags or (_tag(image),))
+
+    def run(self, image: Image, command: Command, *, output: Callable[[bytes], None] | None = None) -> Outcome:
+        """Run to the end; `output` sees stdout and stderr as they come."""
+        with _client() as client, _container(client, self.store, image, command, tty=False) as container:
+            streams = _attach(client, container, stdin=False)
+            try:
+                refusal = _start(client, container)
+                if refusal is not None:
+                    return refusal
+                with _timer(container, command.limits.seconds) as expired:
+                    kept = _collect(streams, output)
+                    status = int(client.api.wait(container)["StatusCode"])
+            finally:
+                _detach(streams)
+            return Outcome(status=status, stdout=kept[STDOUT], stderr=kept[STDERR], timed_out=expired.is_set())
+
+    def shell(self, image: Image, command: Command) -> int:
+        """Run attached to this terminal; without one, with output only."""
+        if not sys.stdin.isatty():
+            return self.run(image, command, output=_print).status
+        with _client() as client, _container(client, self.store, image, command, tty=True) as container:
+            streams = _attach(client, container, stdin=True)
+            try:
+                refusal = _start(client, container)
+                if refusal is not None:
+                    _print(refusal.stderr)
+                    return refusal.status
+                terminal.connect(streams.fileno(), lambda rows, columns: client.api.resize(container, rows, columns))
+                return int(client.api.wait(container)["StatusCode"])
+            finally:
+                _detach(streams)
+
+
+def save(name: str) -> Iterator[bytes]:
+    """An image of the engine as `docker save` writes it."""
+    with _client() as client:
+        yield from client.api.get_image(name, chunk_size=digests.CHUNK)
+
+
+def _print(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _client() -> Iterator[DockerClient]:
+    """A connection, closed after; what the SDK raises becomes an EngineError."""
+    where = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    try:
+        with closing(docker.from_env(timeout=PATIENCE)) as client:
+            yield client
+    except NotFound as error:
+        raise EngineError(str(error.explanation), where=where) from error
+    except APIError as error:
+        raise EngineError(f"Docker refuses: {error.explanation or error}", where=where) from error
+    except (DockerException, OSError) as error:
+        remedy = "start Docker, or set DOCKER_HOST; the sandbox engine needs neither"
+        raise EngineError(f"no Docker engine answers: {error}", where=where, remedy=remedy) from error
+
+
+def _tag(image: Image) -> str:
+    """A name for an image that is loaded only to be run: engines may drop one without any."""
+    return f"torchkiln/image:{digests.encoded(digests.of_bytes(config_bytes(image)))[:12]}"
+
+
+def _load(client: DockerClient, store: Store, image: Image, tags: Sequence[str]) -> str:
+    """The id is the config's digest, or with containerd's image store the manifest's."""
+    ids = (digests.of_bytes(config_bytes(image)), manifest_descriptor(image).digest)
+    for known in ids:
+        with suppress(NotFound):
+            client.images.get(known)
+            for tag in tags:
+                repository, _, name = tag.rpartition(":")
+                client.api.tag(known, repository, name)
+            return known
+    sent = client.api.load_image(archive.stream(image, store, tags))  # type: ignore[no-untyped-call]
+    for progress in sent or ():
+        if "error" in progress:
+            raise EngineError(f"Docker could not load the image: {progress['error']}")
+    found = str(client.images.get(tags[0]).id)
+    if found not in ids:
+        raise EngineError(f"Docker loaded {tags[0]} as {found}, not as {ids[0]}")
+    return found
+
+
+@contextmanager
+def _container(client: DockerClient, store: Store, image: Image, command: Command, *, tty: bool) -> Iterator[str]:
+    """A container that is gone afterwards, with all its processes."""
+    _sweep(client)
+    known = _load(client, store, image, (_tag(image),))
+    created = client.api.create_container(
+        known,
+        command=list(command.argv) or None,
+        entrypoint=None if command.entrypoint is None else list(command.entrypoint) or [""],  # [""] takes it away
+        user=command.user or None,
+        environment=[*(f"{name}={value}" for name, value in command.env.items()), *command.unset],
+        working_dir=command.working_dir or None,
+        hostname=HOSTNAME,
+        tty=tty,
+        stdin_open=tty,
+        labels={OWNER: _owner(os.getpid())},
+        host_config=client.api.create_host_config(**_host(command)),
+    )
+    container = str(created["Id"])
+    try:
+        yield container
+    finally:
+        with suppress(NotFound):
+            client.api.remove_container(container, force=True, v=True)
+
+
+def _host(command: Command) -> dict[str, Any]:
+    """What the SDK calls host config."""
+    limits = command.limits
+    missing = [mount.source for mount in command.mounts if not mount.source.exists()]
+    if missing:
+        raise EngineError(f"{missing[0]} does not exist, so it cannot be mounted")
+    stated: dict[str, Any] = {
+        "mounts": [
+            Bind(mount.target, str(mount.source.absolute()), type="bind", read_only=not mount.writable)
+            for mount in command.mounts
+        ],
+        "tmpfs": dict(command.tmpfs),
+        "read_only": command.read_only,
+        "network_mode": None if command.network else "none",
+        "shm_size": limits.shm_bytes or Limits().shm_bytes,
+    }
+    if limits.memory_bytes:
+        stated |= {"mem_limit": limits.memory_bytes, "memswap_limit": limits.memory_bytes}
+    if limits.cpus:
+        stated["nano_cpus"] = int(limits.cpus * 1e9)
+    if limits.processes:
+        stated["pids_limit"] = limits.processes
+    return stated | (_gpus() if command.gpus else {})
+
+
+def _gpus() -> dict[str, Any]:
+    """AMD's devices with their numeric groups, else NVIDIA's through a device request."""
+    nodes = [path for path in (Path("/dev/kfd"), *Path("/dev/dri").glob("*")) if path.is_char_device()]
+    if Path("/dev/kfd") in nodes:
+        groups = sorted({str(path.stat().st_gid) for path in nodes})
+        return {"devices": [f"{path}:{path}:rwm" for path in nodes], "group_add": groups}
+    return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
+
+
+def _owner(pid: int) -> str:
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}:{pid}"
+
+
+def _sweep(client: DockerClient) -> None:
+    """Remove containers of processes of this machine that were killed before they could."""
+    boot = _owner(0).removesuffix("0")
+    for row in client.api.containers(all=True, filters={"label": OWNER}):
+        owner = str(row["Labels"].get(OWNER, ""))
+        if owner.startswith(boot) and not Path("/proc", owner.removeprefix(boot)).exists():
+            with suppress(APIError):  # another run removes it, too
+                client.api.remove_container(row["Id"], force=True, v=True)
+
+
+def _attach(client: DockerClient, container: str, *, stdin: bool) -> Any:  # noqa: ANN401  a socket of the SDK's own
+    wanted = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
+    return client.api.attach_socket(container, params=wanted)
+
+
+def _detach(streams: Any) -> None:  # noqa: ANN401
+    """Close the socket and the response it was taken from, which the SDK leaves open."""
+    streams._response.close()  # noqa: SLF001
+    streams.close()
+
+
+def _start(client: DockerClient, container: str) -> Outcome | None:
+    """Start it; an outcome instead if the command can't be executed, with the status that Docker's client gives."""
+    try:
+        client.api.start(container)
+    except APIError as error:
+        said = str(error.explanation or error)
+        for status, marks in (
+            (127, ("executable file not found", "no such file or directory")),
+            (126, ("permission denied", "exec format error", "is a directory")),
+        ):
+            if any(mark in said.lower() for mark in marks):
+                return Outcome(status=status, stdout=b"", stderr=said.encode())
+        raise
+    return None
+
+
+@contextmanager
+def _timer(container: str, seconds: float) -> Iterator[threading.Event]:
+    """Stop the container when its time is over; the event tells that it was."""
+    expired = threading.Event()
+
+    def stop() -> None:
+        expired.set()
+        with suppress(EngineError), _client() as client:  # the main thread's connection is not shared
+            client.api.stop(container, timeout=GRACE)
+
+    timer = threading.Timer(seconds, stop)
+    if seconds:
+        timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+        if seconds:
+            timer.join()
+
+
+def _collect(streams: Any, output: Callable[[bytes], None] | None) -> dict[int, bytes]:  # noqa: ANN401
+    kept = {STDOUT: bytearray(), STDERR: bytearray()}
+    for number, piece in frames_iter(streams, tty=False):  # type: ignore[no-untyped-call]
+        if output is not None:
+            output(piece)
+        kept[number] += piece[: max(0, CAPTURED - len(kept[number]))]
+    return {number: bytes(content) for number, content in kept.items()}

@@ -1,0 +1,37 @@
+"""Every engine, and the choice between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchkiln.engines.docker import Docker
+from torchkiln.engines.sandbox import Sandbox
+from torchkiln.errors import EngineError
+
+if TYPE_CHECKING:
+    from torchkiln.engines import Engine, Trees
+    from torchkiln.oci.store import Store
+
+NAMES = ("auto", "docker", "sandbox")
+
+
+def engines(store: Store, trees: Trees) -> tuple[Engine, ...]:
+    """Preferred first: Docker keeps what it loaded, and has every restriction lifted."""
+    return (Docker(store), Sandbox(trees))
+
+
+def pick(name: str, store: Store, trees: Trees) -> Engine:
+    """The engine of that name, or with `auto` the first that works; EngineError says what each lacks.
+
+    `trees` is `functools.partial(rootfs.tree, home, store)`: the layout has engines below rootfs.
+    """
+    if name not in NAMES:
+        raise EngineError(f"there is no engine {name!r}", remedy=f"one of {', '.join(NAMES)}")
+    lacking = {}
+    for engine in engines(store, trees):
+        if name in ("auto", engine.name):
+            lacking[engine.name] = engine.lacks()
+            if not lacking[engine.name]:
+                return engine
+    what = "no engine works here" if name == "auto" else f"the engine {name} does not work here"
+    raise EngineError(what, where="\n".join(f"{engine}: {reason}" for engine, reason in lacking.items()))
