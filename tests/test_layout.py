@@ -10,8 +10,8 @@ import torchkiln
 PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
-    "pipeline", "doctor", "garbage", "report", "publish", "validation", "layers", "fetch", "inspect", "rootfs",
-    "engines", "plan", "lock", "matrix", "oci", "home", "process", "network", "console", "errors",
+    "pipeline", "doctor", "garbage", "report", "publish", "validation", "layers", "fetch", "download", "inspect",
+    "rootfs", "engines", "plan", "lock", "matrix", "oci", "home", "process", "network", "console", "errors",
 )  # fmt: skip
 
 

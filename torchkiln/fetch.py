@@ -1,0 +1,243 @@
+"""Lock → verified files, parallel, renamed into place.
+
+Only a file whose sha256 was checked gets its final name, so a later run looks at names and sizes alone and asks
+nobody. Looked in first: the cache, then the folders in TORCHKILN_FIND_LINKS, then the index. Partial files
+survive failures, Ctrl-C and kills, and are gone on with.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from torchkiln import console, network
+from torchkiln.download import StoppedError, Surroundings, download
+from torchkiln.errors import HashMismatchError, HostError, TorchkilnError
+from torchkiln.lock import resolve
+from torchkiln.oci import digest as digests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from torchkiln.home import Home
+    from torchkiln.lock.lockfile import Lock, Pin
+
+AT_ONCE = 6
+"""Downloads; more of them brought nothing, since hashing and TLS fill two cores by then."""
+
+
+def fetch(
+    home: Home,
+    lock: Lock,
+    *,
+    environment: Mapping[str, str],
+    on_ready: Callable[[Pin, Path], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Mapping[str, Path]:
+    """Every wheel of a lock as a verified file, by sha256; `on_ready` is told of each, in this thread, as it comes.
+
+    Raises FetchError, HashMismatchError or HostError; what has come by then is kept.
+    """
+    tell = on_ready or (lambda _pin, _path: None)
+    ready: dict[str, Path] = {}
+    missing: list[Pin] = []
+    for pin in lock.pins:
+        path = _cached(home, pin) or _from_folders(home, pin, resolve.folders(environment))
+        if path is None:
+            missing.append(pin)
+        else:
+            ready[pin.sha256] = path
+            tell(pin, path)
+    if missing:
+        _check_room(home, missing)
+        urls = resolve.locate(lock, missing, environment)
+        for pin, path in _downloaded(home, missing, urls, environment, sleep):
+            ready[pin.sha256] = path
+            tell(pin, path)
+    return ready
+
+
+def _cached(home: Home, pin: Pin) -> Path | None:
+    """The verified file, by name and size; one of another size was damaged later and is thrown out."""
+    path = home.wheel(pin.sha256, pin.filename)
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return None
+    if size != pin.size:
+        console.warn(f"{path} has {size} bytes instead of {pin.size}: fetched anew")
+        path.unlink(missing_ok=True)
+        return None
+    return path
+
+
+def _from_folders(home: Home, pin: Pin, folders: Iterable[Path]) -> Path | None:
+    for folder in folders:
+        file = folder / pin.filename
+        if file.is_file() and (path := _adopt(home, pin, file)):
+            return path
+    return None
+
+
+def _adopt(home: Home, pin: Pin, file: Path) -> Path | None:
+    """Link or copy a file at hand into the cache if it is the pinned one; say so if it is another."""
+    temporary = home.temporary / f"{pin.sha256}.{os.getpid()}.adopted"
+    temporary.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(file, temporary)
+        except OSError:  # another file system, or a file that may not be linked
+            shutil.copyfile(file, temporary)
+        found, size = digests.of_file(temporary)
+        if (digests.encoded(found), size) == (pin.sha256, pin.size):
+            return _place(home, pin, temporary)
+    except OSError as error:
+        raise HostError(f"{file} cannot be taken: {error.strerror}", where=str(home.root)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    console.warn(f"{file} is not the pinned file (sha256 {digests.encoded(found)}): not used")
+    return None
+
+
+def _place(home: Home, pin: Pin, verified: Path) -> Path:
+    """Give a verified file its final name."""
+    path = home.wheel(pin.sha256, pin.filename)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with verified.open("rb") as file:
+        os.fsync(file.fileno())
+    verified.replace(path)
+    return path
+
+
+def _partial(home: Home, pin: Pin) -> Path:
+    return home.temporary / f"{pin.sha256}.partial"
+
+
+def _check_room(home: Home, pins: Iterable[Pin]) -> None:
+    """HostError if what is still to come does not fit on the disk."""
+    needed = 0
+    for pin in pins:
+        partial = _partial(home, pin)
+        needed += pin.size - (partial.stat().st_size if partial.exists() else 0)
+    free = shutil.disk_usage(home.temporary).free
+    if needed > free:
+        raise HostError(
+            f"the wheels need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
+            where=str(home.root),
+            remedy="make room (./inv gc), or set TORCHKILN_HOME to a larger disk",
+        )
+
+
+def _downloaded(
+    home: Home,
+    pins: list[Pin],
+    urls: Mapping[str, str],
+    environment: Mapping[str, str],
+    sleep: Callable[[float], None],
+) -> Iterator[tuple[Pin, Path]]:
+    """Wheels as they come, the biggest begun first; the first failure stops all."""
+    stop = threading.Event()
+    ordered = sorted(pins, key=lambda pin: -pin.size)
+    with (
+        network.client(environment, connections=AT_ONCE) as client,
+        _progress(pins) as advance,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
+        around = Surroundings(client=client, advance=advance, stopped=stop.is_set, sleep=sleep)
+        futures = {pool.submit(_one, home, pin, urls[pin.sha256], around): pin for pin in ordered}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], _result(future, futures, pool, stop)
+        finally:  # also when the caller stops asking, or presses Ctrl-C
+            _end(pool, stop)
+
+
+def _end(pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+    stop.set()
+    pool.shutdown(cancel_futures=True)
+
+
+def _result(
+    future: Future[Path], futures: Iterable[Future[Path]], pool: ThreadPoolExecutor, stop: threading.Event
+) -> Path:
+    """The path; or all others are ended and every failure is told."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    _end(pool, stop)
+    others = [other.exception() for other in futures if other is not future and not other.cancelled()]
+    faults = [fault for fault in (error, *others) if isinstance(fault, TorchkilnError)]
+    if len(faults) < 2:  # noqa: PLR2004  one failure speaks for itself
+        raise error
+    what = "; ".join(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults)
+    raise type(faults[0])(what, where=faults[0].where, remedy=faults[0].remedy) from error
+
+
+def _one(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
+    with _alone(home, pin, around):
+        if path := _cached(home, pin):  # another build fetched it while this one waited
+            around.advance(pin.size)
+            return path
+        path = _local(home, pin, url) if url.startswith("file:") else _remote(home, pin, url, around)
+    if not console.stderr.is_terminal:
+        console.note(f"fetched {pin.filename} ({pin.size / 1e6:.1f} MB)")
+    return path
+
+
+def _local(home: Home, pin: Pin, url: str) -> Path:
+    """From an index that is a folder of this machine."""
+    file = Path(unquote(urlsplit(url).path))
+    if path := _adopt(home, pin, file):
+        return path
+    raise HashMismatchError(f"{pin.filename} has other bytes than the lock pins", where=str(file))
+
+
+def _remote(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
+    partial = _partial(home, pin)
+    download(pin, url, partial, around)
+    return _place(home, pin, partial)
+
+
+@contextmanager
+def _alone(home: Home, pin: Pin, around: Surroundings) -> Iterator[None]:
+    """Hold the wheel between processes, as Home.lock does, but stop waiting when all stop."""
+    folder = home.root / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"wheel-{pin.sha256}.lock").open("a") as handle:
+        while not _taken(handle.fileno()):
+            if around.stopped():
+                raise StoppedError
+            around.sleep(0.2)
+        yield
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _progress(pins: Iterable[Pin]) -> Iterator[Callable[[int], None]]:
+    """A bar over all bytes on a terminal; elsewhere each finished file is a line."""
+    total = sum(pin.size for pin in pins)
+    if not console.stderr.is_terminal:
+        console.note(f"fetching {total / 1e6:.0f} MB")
+        yield lambda _count: None
+        return
+    columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console.stderr, transient=True) as bar:
+        task = bar.add_task("fetching", total=total)
+        yield lambda count: bar.advance(task, count)
