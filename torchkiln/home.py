@@ -1,8 +1,8 @@
 """What is cached and where: $TORCHKILN_HOME, its file locks, and the index from layer keys to layers.
 
-Layout (DESIGN.md, Store): wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer), rootfs/, tmp/.
-Everything is written under a temporary name in the same file system, fsynced and renamed, so a kill at any
-instant leaves only whole files and forgotten temporaries, which `gc` removes.
+Layout (DESIGN.md, Store): wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer),
+rootfs/, facts/, tmp/. Everything is written under a temporary name in the same file system, fsynced and
+renamed, so a kill at any instant leaves only whole files and forgotten temporaries, which `gc` removes.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ class Home:
     def rootfs(self) -> Path:
         """Unpacked layers and merged trees."""
         return self.root / "rootfs"
+
+    @property
+    def facts(self) -> Path:
+        """What static checks read of each layer, one JSON file per diff_id."""
+        return self.root / "facts"
 
     @property
     def temporary(self) -> Path:

@@ -1,0 +1,57 @@
+"""Contents of an image's layers, read once per diff_id and remembered: layers are shared, and never change."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
+
+from isal import igzip
+
+from torchkiln.errors import ImageError
+from torchkiln.home import write_atomically
+from torchkiln.inspect import listing
+from torchkiln.inspect.listing import Contents
+from torchkiln.oci import digest as digests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from torchkiln.home import Home
+    from torchkiln.oci.image import Layer
+    from torchkiln.oci.store import Store
+
+FORMAT = 1
+"""Counts changes of what is read; an older entry is read again."""
+READERS = 4
+"""Inflating releases the interpreter lock; more readers than processors gain nothing."""
+
+
+def contents(store: Store, home: Home, layers: Sequence[Layer]) -> tuple[Contents, ...]:
+    """Each layer's contents, in order; ImageError if a blob is no gzipped tar."""
+    with ThreadPoolExecutor(READERS) as pool:
+        return tuple(pool.map(lambda layer: _contents(store, home, layer), layers))
+
+
+def _contents(store: Store, home: Home, layer: Layer) -> Contents:
+    path = home.facts / f"{FORMAT}-{digests.encoded(layer.diff_id)}.json"
+    remembered = _remembered(path)
+    if remembered is not None:
+        return remembered
+    try:
+        with store.open(layer.descriptor.digest) as blob, igzip.IGzipFile(fileobj=blob) as stream:  # type: ignore[no-untyped-call]  ships none
+            found = listing.read(cast("BinaryIO", stream))
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise ImageError(f"not a gzipped tar: {error}", where=f"layer {layer.descriptor.digest}") from error
+    write_atomically(path, json.dumps(found.to_json(), separators=(",", ":")).encode())
+    return found
+
+
+def _remembered(path: Path) -> Contents | None:
+    try:
+        return Contents.from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # missing or damaged: read the layer again

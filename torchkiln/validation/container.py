@@ -1,0 +1,169 @@
+"""Run validate/ in an image: every check of the checkout answers, whatever the image does.
+
+The suite is mounted from the checkout with what it has to expect, so an image can neither change nor shorten it:
+the checks are known here by their files' names, even where the image's run does not mention them.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from torchkiln.engines import Command, Limits, Mount
+from torchkiln.errors import EngineError
+from torchkiln.validation.report import CheckResult, Status
+from torchkiln.validation.suite import identifiers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torchkiln.engines import Engine, Outcome
+    from torchkiln.home import Home
+    from torchkiln.oci.image import Image
+
+GATE = "/opt/torchkiln-gate"
+"""Where the suite and the expectation are mounted; apart from /opt/torchkiln, the image's own copy."""
+OTHER_USER = "1042:0"
+"""A uid that no passwd row names (pytorch#140765)."""
+OTHER_USER_CHECK = "compile.random_uid"
+SUITE_CHECK = "suite.run"
+EXITS = (0, 20, 21)
+"""Statuses with which validate/ ends when it has answered (DESIGN.md, Validation)."""
+SECONDS = 1800.0
+SHM_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What the suite is run with."""
+
+    suite: Path
+    home: Home
+    expectation: bytes
+    checks: tuple[str, ...]
+    profile: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the suite answered in a container."""
+
+    results: tuple[CheckResult, ...]
+    host: Mapping[str, Any]
+
+
+def run(engine: Engine | None, image: Image, asking: Asking, output: Callable[[bytes], None] | None) -> Run:
+    """The suite's answers; without a usable engine every check is not-run."""
+    lacks = "no engine was asked for" if engine is None else engine.lacks()
+    if engine is None or lacks:
+        return _unanswered(asking, "not-run", f"the image was not run: {lacks}")
+    with tempfile.TemporaryDirectory(dir=asking.home.temporary) as folder:
+        expected = Path(folder, "expect.json")
+        expected.write_bytes(asking.expectation)
+        expected.chmod(0o644)
+        Path(folder).chmod(0o755)
+        try:
+            first = _answers(engine.run(image, _command(asking, expected, asking.checks), output=output), asking)
+            return _with_other_user(engine, image, asking, expected, first)
+        except EngineError as error:
+            return _unanswered(asking, "environment", f"the engine could not run the image: {error.what}")
+
+
+def _command(asking: Asking, expected: Path, checks: Sequence[str]) -> Command:
+    globs = (part for glob in checks for part in ("--checks", glob))
+    return Command(
+        argv=(
+            "python3", f"{GATE}/validate", "--expect", f"{GATE}/expect.json", "--json",
+            "--profile", asking.profile, *globs,
+        ),
+        mounts=(
+            Mount(source=asking.suite.absolute(), target=f"{GATE}/validate"),
+            Mount(source=expected, target=f"{GATE}/expect.json"),
+        ),
+        gpus=True,
+        limits=Limits(seconds=SECONDS, shm_bytes=SHM_BYTES),
+    )  # fmt: skip
+
+
+def _with_other_user(engine: Engine, image: Image, asking: Asking, expected: Path, first: Run) -> Run:
+    """The same image started as a uid that nobody knows, for the one check that asks for it."""
+    wanted = next((result for result in first.results if result.id == OTHER_USER_CHECK), None)
+    if wanted is None or wanted.status != "not-run" or wanted.reason.startswith(("blocked", "not selected")):
+        return first
+    if "users" in engine.restrictions():
+        reason = f"the {engine.name} engine has one user only here; run as root, or with Docker"
+        return _replaced(first, replace(wanted, reason=reason))
+    command = replace(
+        _command(asking, expected, (OTHER_USER_CHECK,)), user=OTHER_USER, unset=("HOME", "USER", "LOGNAME")
+    )
+    second = _answers(engine.run(image, command), asking)
+    return _replaced(first, next(result for result in second.results if result.id == OTHER_USER_CHECK))
+
+
+def _replaced(run: Run, result: CheckResult) -> Run:
+    return replace(run, results=tuple(result if old.id == result.id else old for old in run.results))
+
+
+def _answers(outcome: Outcome, asking: Asking) -> Run:
+    """The suite's report, checked against the checkout: a check that did not answer is one that did not run."""
+    try:
+        document = json.loads(outcome.stdout.strip().rpartition(b"\n")[2])
+        found = {str(entry["id"]): _result(entry) for entry in document["checks"]}
+        host = cast("dict[str, Any]", dict(document["host"]))
+    except (ValueError, KeyError, TypeError):
+        return _unanswered(asking, "fail", _why_silent(outcome))
+    missing = [name for name in identifiers(asking.suite) if name not in found]
+    if missing or outcome.status not in EXITS:
+        said = f"no answer for {', '.join(missing)}" if missing else f"exit status {outcome.status}"
+        return replace(_unanswered(asking, "fail", f"the suite's report is not whole: {said}"), host=host)
+    return Run(results=(_suite("pass", ""), *found.values()), host=host)
+
+
+def _result(entry: Mapping[str, Any]) -> CheckResult:
+    """From the report of validate/; ValueError for a status that is none."""
+    if entry["status"] not in {"pass", "fail", "not-run", "environment"}:
+        raise ValueError(entry["status"])
+    return CheckResult(
+        id=str(entry["id"]),
+        title=str(entry["title"]),
+        level=str(entry["level"]),
+        status=entry["status"],
+        reason=str(entry["reason"]),
+        seconds=float(entry["seconds"]),
+        data=dict(entry["data"]),
+        applicable=bool(entry["applicable"]),
+        explanation=str(entry.get("explanation", "")),
+    )
+
+
+def _why_silent(outcome: Outcome) -> str:
+    if outcome.timed_out:
+        return f"the suite did not end within {SECONDS:g} s"
+    lines = (outcome.stderr or outcome.stdout).decode("utf-8", "replace").strip().splitlines()
+    return f"the suite gave no report: exit status {outcome.status}: {' / '.join(lines[-3:])[:500]}"
+
+
+def _unanswered(asking: Asking, status: Status, reason: str) -> Run:
+    """One cause, one red check: the others did not run."""
+    others = tuple(
+        CheckResult(id=name, title=name, level="G" if name.startswith("gpu.") else "C", status="not-run",
+                    reason=f"blocked by {SUITE_CHECK} ({status})")
+        for name in identifiers(asking.suite)
+    )  # fmt: skip
+    host = {"machine": platform.machine(), "kernel": platform.release()}
+    return Run(results=(_suite(status, reason), *others), host=host)
+
+
+def _suite(status: Status, reason: str) -> CheckResult:
+    return CheckResult(
+        id=SUITE_CHECK,
+        title="the suite ran in the image and every check answered",
+        level="C",
+        status=status,
+        reason=reason,
+        explanation="Without the suite's report nothing about the running image is known. The reason has its last words.",
+    )

@@ -1,0 +1,100 @@
+"""torch.compile works for a uid without passwd row, HOME, USER and LOGNAME."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from dataclasses import asdict
+from typing import Callable
+
+from validate.child import judged
+from validate.expect import Expect
+from validate.model import Check, Context, Result, failed, not_run, passed
+from validate.proof import equal, prove
+
+CHECK = Check(
+    title="torch.compile under an unknown uid, without HOME",
+    explanation="Platforms start containers under arbitrary uids. Cache folders must come from variables of the image "
+    "and be writable for any uid; see cache.folders.",
+    needs=("torch.import", "toolchain.extension"),
+    seconds=300,
+    plain=True,
+)
+UID, GID = 1042, 0
+NAMES = ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME")
+"""What getpass and pathlib fall back on when there is no passwd row."""
+
+
+def run(_expect: Expect, _context: Context) -> Result:
+    """In this process if it is such a user already, else in a child that becomes one, if it may."""
+    if _unknown():
+        return compiles()
+    if os.getuid() != 0:
+        return not_run(f"needs a container started as {UID}:{GID} without HOME; this one runs as {os.getuid()}")
+    return as_other_user(compiles)
+
+
+def compiles() -> Result:
+    """Compile into the cache folders that the image names."""
+    import torch
+
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        return x * x + torch.cos(x)
+
+    example = torch.randn(1000)
+    proof = prove(chain, (example,))
+    data = {"device": "CPU", "uid": os.getuid(), "gid": os.getgid(), "home": os.environ.get("HOME"), **proof.data}
+    if proof.problems:
+        return failed("; ".join(proof.problems), **data)
+    if not equal(torch, proof.output, chain(example)):
+        return failed("compiled results differ from eager", **data)
+    return passed(f"CPU: {os.getuid()}:{os.getgid()}, compiled in {data['compile_seconds']} s", **data)
+
+
+def as_other_user(work: Callable[[], Result]) -> Result:
+    """The answer of a child process that has become UID:GID and forgotten its names."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _answer(writer, work)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        document = json.loads(stream.read() or b"{}")
+    os.waitpid(child, 0)
+    return Result(**document) if document else failed("its process ended without an answer")
+
+
+def _answer(writer: int, work: Callable[[], Result]) -> None:
+    try:
+        result = _become() or work()
+    except Exception as error:  # noqa: BLE001  any exception is the answer
+        result = judged(error)
+    with os.fdopen(writer, "wb") as stream:
+        stream.write(json.dumps(asdict(result), default=str).encode())
+    os._exit(0)  # the parent's cleaning up is not this process's
+
+
+def _become() -> Result | None:
+    """Another user from here on, or the reason why not."""
+    for name in NAMES:
+        os.environ.pop(name, None)
+    try:
+        os.setgroups([])
+        os.setgid(GID)
+        os.setuid(UID)
+    except OSError as error:
+        return not_run(f"this container may not change its user: {error.strerror}")
+    os.chdir("/")
+    return None
+
+
+def _unknown() -> bool:
+    if any(name in os.environ for name in NAMES):
+        return False
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return True
+    return False
