@@ -42,7 +42,7 @@ def _contents(store: Store, home: Home, layer: Layer) -> Contents:
     if remembered is not None:
         return remembered
     try:
-        with store.open(layer.descriptor.digest) as blob, igzip.IGzipFile(fileobj=blob) as stream:  # type: ignore[no-untyped-call]  ships none
+        with store.open(layer.descriptor.digest) as blob, igzip.IGzipFile(fileobj=blob) as stream:  # type: ignore[no-untyped-call]  # isal types its methods only
             found = listing.read(cast("BinaryIO", stream))
     except (OSError, EOFError, tarfile.TarError) as error:
         raise ImageError(f"not a gzipped tar: {error}", where=f"layer {layer.descriptor.digest}") from error

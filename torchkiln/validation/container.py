@@ -165,5 +165,5 @@ def _suite(status: Status, reason: str) -> CheckResult:
         level="C",
         status=status,
         reason=reason,
-        explanation="Without the suite's report nothing about the running image is known. The reason has its last words.",
+        explanation="Without the suite's report little is known of the image; the reason has its last words.",
     )
