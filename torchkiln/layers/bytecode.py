@@ -1,0 +1,192 @@
+"""Modules of wheels → a layer of .pyc files, compiled by the image's own interpreter straight out of the wheels.
+
+The timestamp form (PEP 552) with the layers' fixed time: a module edited in a derived image is noticed. Bytes depend
+on wheels and interpreter alone: modules are compiled in sorted order, `PORTION` of them in a fresh process, so that
+neither the number of cores nor another wheel plays a part (LAYOUT-FACTS.md, Time stamps and bytecode).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchkiln import process, rootfs
+from torchkiln.console import note, warn
+from torchkiln.errors import HostError, WheelError
+from torchkiln.layers import compiler, install, members
+from torchkiln.layers.archive import Entry, order, write_layer
+from torchkiln.plan import LAYER_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from torchkiln.home import Home
+    from torchkiln.layers.archive import Content
+    from torchkiln.oci.image import Layer
+    from torchkiln.oci.store import Store
+    from torchkiln.plan import BytecodeSpec
+
+PORTION = 400
+"""Modules compiled by one process; changing it changes the layers' bytes, so it needs a new BytecodeSpec.FORMAT."""
+COMPILER = Path(__file__).with_name("compiler.py")
+_SIZE = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """How to start a Python of the image's version on this machine."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+
+    def minor(self) -> str:
+        """What it answers when asked for its version; empty if it does not start."""
+        try:
+            said = process.run([*self.command, "-c", _ASK], env=self.env, timeout=60)
+        except (HostError, OSError):
+            return ""
+        return said.stdout.decode(errors="replace").strip() if said.returncode == 0 else ""
+
+
+_ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
+_FIXED = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+_OPTIONS = ("-P", "-s", "-S", "-B", "-X", "utf8")
+"""No site-packages, no user's variables (the environment is our own): the same modules are loaded everywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A source file in a wheel and where its bytecode goes."""
+
+    wheel: Path
+    member: str
+    path: str
+    """Of the source, in the image."""
+
+    def cached(self, minor: str) -> str:
+        """Path of the .pyc (PEP 3147)."""
+        folder, _, name = self.path.rpartition("/")
+        return f"{folder}/__pycache__/{name.removesuffix('.py')}.cpython-{minor.replace('.', '')}.pyc"
+
+    def embedded(self, minor: str) -> str:
+        """The name that tracebacks show: as sys.path spells it, not through the folder's real name."""
+        return "/" + self.path.replace("/lib/python/", f"/lib/python{minor}/", 1)
+
+
+def build(home: Home, store: Store, spec: BytecodeSpec, paths: Mapping[str, Path], interpreter: Interpreter) -> Layer:
+    """The layer of a spec's wheels, found by sha256 in `paths`; modules that do not compile have no bytecode."""
+    minor = minor_of(spec.python)
+    found = modules(paths[pin.sha256] for pin in spec.pins)
+    portions = list(_portions(found))
+    with tempfile.TemporaryDirectory(prefix="bytecode-", dir=home.temporary) as folder:
+        outputs = [Path(folder) / str(number) for number in range(len(portions))]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(partial(_compile, interpreter, minor), portions, outputs))
+        entries = [
+            entry
+            for portion, output in zip(portions, outputs, strict=True)
+            for entry in _entries(portion, output, minor)
+        ]
+        if len(entries) < len(found):
+            note(f"{spec.title}: {len(entries)} of {len(found)} modules compile under Python {minor}")
+        return write_layer(store, spec.title, sorted(entries, key=lambda pair: order(pair[0].path)))
+
+
+def minor_of(version: str) -> str:
+    """`3.11` of `3.11.2`."""
+    return ".".join(version.split(".")[:2])
+
+
+def modules(wheels: Iterable[Path]) -> list[Module]:
+    """Every module that these wheels put into site-packages, wheel by wheel, sorted by path; equal copies once."""
+    found: dict[str, Module] = {}
+    for path in wheels:
+        with members.opened(path) as wheel:
+            for file in install.install(wheel).files:
+                if isinstance(file.content, members.Member) and _is_module(file.path):
+                    found.setdefault(file.path, Module(wheel=path, member=file.content.name, path=file.path))
+    ordered = {path: number for number, path in enumerate(dict.fromkeys(module.wheel for module in found.values()))}
+    return sorted(found.values(), key=lambda module: (ordered[module.wheel], order(module.path)))
+
+
+def _is_module(path: str) -> bool:
+    return path.startswith(f"{install.SITE}/") and path.endswith(".py") and "/__pycache__/" not in path
+
+
+def _portions(found: Sequence[Module]) -> Iterator[tuple[Module, ...]]:
+    """What one process compiles: modules of one wheel, at most `PORTION`."""
+    for wheel in dict.fromkeys(module.wheel for module in found):
+        own = tuple(module for module in found if module.wheel == wheel)
+        yield from (own[start : start + PORTION] for start in range(0, len(own), PORTION))
+
+
+def _compile(interpreter: Interpreter, minor: str, portion: Sequence[Module], output: Path) -> None:
+    """Compile a portion in one process, into a file of sizes and contents."""
+    wheel = portion[0].wheel
+    names = [[module.member, module.embedded(minor)] for module in portion]
+    job = json.dumps({"wheel": str(wheel), "time": LAYER_TIME, "modules": names}).encode() + b"\n"
+    done = process.run([*interpreter.command, *_OPTIONS, str(COMPILER)], env={**_FIXED, **interpreter.env}, stdin=job)
+    said = done.stderr.decode(errors="replace").strip()[-500:]
+    if done.returncode == compiler.DAMAGED:
+        raise WheelError(f"{wheel.name}: {said}", where=str(wheel), remedy="delete that file to fetch it again")
+    if done.returncode:
+        raise HostError(f"compiling modules of {wheel.name} ended with status {done.returncode}: {said}")
+    output.write_bytes(done.stdout)
+
+
+def _entries(portion: Sequence[Module], output: Path, minor: str) -> Iterator[tuple[Entry, Content]]:
+    """What the processes wrote, by their sizes; nothing for a module that did not compile."""
+    with output.open("rb") as stream:
+        for module in portion:
+            (size,) = _SIZE.unpack(stream.read(_SIZE.size))
+            place = stream.tell()
+            stream.seek(size, os.SEEK_CUR)
+            if size:
+                entry = Entry(path=module.cached(minor), kind="file", mode=0o664, size=size)
+                yield entry, partial(_slice, output, place, size)
+
+
+def _slice(path: Path, offset: int, size: int) -> BytesIO:
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        return BytesIO(stream.read(size))
+
+
+def interpreter(home: Home, store: Store, base: Layer, python: str) -> Interpreter:
+    """The interpreter of a base layer, started by its own loader and libraries; else one of that minor at hand.
+
+    No engine is needed, nor privilege; only another kind of machine, or a cache folder that forbids execution, leaves
+    the second way, which says so, since another patch release may write other bytes.
+    """
+    minor = minor_of(python)
+    own = _inside(rootfs.unpack(home, store, base), minor)
+    if own and own.minor() == minor:
+        return own
+    for candidate in (sys.executable, shutil.which(f"python{minor}")):
+        other = Interpreter(command=(candidate or "",), env={"PATH": os.environ.get("PATH", "")})
+        if candidate and other.minor() == minor:
+            warn(f"the base's Python does not start here: {candidate} compiles instead, and may write other bytecode")
+            return other
+    raise HostError(
+        f"no Python {minor} at hand compiles for this base", remedy=f"apt-get install python{minor}, or let uv have one"
+    )
+
+
+def _inside(tree: Path, minor: str) -> Interpreter | None:
+    """The interpreter of an unpacked base: through its own dynamic loader, so nothing of the host's is used."""
+    python = tree / "usr" / "bin" / f"python{minor}"
+    loaders = sorted((tree / "usr" / "lib").glob("*-linux-gnu*/ld-linux-*.so.*"))
+    if not loaders or not python.is_file():
+        return None
+    command = (str(loaders[0]), "--library-path", str(loaders[0].parent), str(python))
+    return Interpreter(command=command, env={"PYTHONHOME": str(tree / "usr")})
