@@ -29,6 +29,7 @@ from torchkiln.plan import LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
 
     from torchkiln.home import Home
     from torchkiln.layers.archive import Content
@@ -83,15 +84,28 @@ class Module:
         return "/" + self.path.replace("/lib/python/", f"/lib/python{minor}/", 1)
 
 
-def build(home: Home, store: Store, spec: BytecodeSpec, paths: Mapping[str, Path], interpreter: Interpreter) -> Layer:
-    """The layer of a spec's wheels, found by sha256 in `paths`; modules that do not compile have no bytecode."""
+def build(
+    home: Home,
+    store: Store,
+    spec: BytecodeSpec,
+    paths: Mapping[str, Path],
+    interpreter: Interpreter,
+    *,
+    processes: Executor | None = None,
+) -> Layer:
+    """The layer of a spec's wheels, found by sha256 in `paths`; modules that do not compile have no bytecode.
+
+    `processes` bounds how many compile at once, for builds that run side by side.
+    """
+    if processes is None:
+        with ThreadPoolExecutor(_cores()) as own:
+            return build(home, store, spec, paths, interpreter, processes=own)
     minor = minor_of(spec.python)
     found = modules(paths[pin.sha256] for pin in spec.pins)
     portions = list(_portions(found))
     with tempfile.TemporaryDirectory(prefix="bytecode-", dir=home.temporary) as folder:
         outputs = [Path(folder) / str(number) for number in range(len(portions))]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            list(pool.map(partial(_compile, interpreter, minor), portions, outputs))
+        list(processes.map(partial(_compile, interpreter, minor), portions, outputs))
         entries = [
             entry
             for portion, output in zip(portions, outputs, strict=True)
@@ -100,6 +114,23 @@ def build(home: Home, store: Store, spec: BytecodeSpec, paths: Mapping[str, Path
         if len(entries) < len(found):
             note(f"{spec.title}: {len(entries)} of {len(found)} modules compile under Python {minor}")
         return write_layer(store, spec.title, sorted(entries, key=lambda pair: order(pair[0].path)))
+
+
+def build_all(
+    home: Home, store: Store, base: Layer, specs: Sequence[BytecodeSpec], paths: Mapping[str, Path]
+) -> dict[str, Layer]:
+    """The layers of specs by their keys, side by side, compiled by the interpreter of their base."""
+    if not specs:
+        return {}
+    start = interpreter(home, store, base, specs[0].python)
+    largest = sorted(specs, key=lambda spec: -sum(pin.size for pin in spec.pins))
+    with ThreadPoolExecutor(_cores()) as processes, ThreadPoolExecutor(_cores()) as builds:
+        made = builds.map(lambda spec: build(home, store, spec, paths, start, processes=processes), largest)
+        return {spec.key: layer for spec, layer in zip(largest, made, strict=True)}
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def minor_of(version: str) -> str:

@@ -88,7 +88,7 @@ def build(
                 packages = lockfile.make_base(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
                 layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
-            home.record(spec.key, {**layer.to_json(), "packages": [list(package) for package in packages.packages]})
+            _remember(home, spec.key, layer, packages)
             found = layer, packages
     layer, packages = found
     _refuse(spec, packages, frozen=frozen)
@@ -112,13 +112,22 @@ def _userland(home: Home, base: Base, recipe: Recipe, environment: Mapping[str, 
 
 
 def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
-    """What the index holds, if the blob is there too."""
+    """What the index holds, if the blob is there too; an entry that names no packages is completed from the blob."""
     entry = home.lookup(key)
-    if entry is None or "packages" not in entry:
+    layer = Layer.from_json(entry) if entry is not None else None
+    if entry is None or layer is None or not store.has(layer.descriptor):
         return None
-    layer = Layer.from_json(entry)
-    packages = lockfile.make_base((str(name), str(version)) for name, version in entry["packages"])
-    return (layer, packages) if store.has(layer.descriptor) else None
+    if "packages" in entry:
+        packages = lockfile.make_base((str(name), str(version)) for name, version in entry["packages"])
+    else:
+        with step("packages of a base from elsewhere"):
+            packages = lockfile.make_base(userland.packages(store.path(layer.descriptor.digest)))
+        _remember(home, key, layer, packages)
+    return layer, packages
+
+
+def _remember(home: Home, key: str, layer: Layer, packages: BaseLock) -> None:
+    home.record(key, {**layer.to_json(), "packages": [list(package) for package in packages.packages]})
 
 
 def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:

@@ -63,17 +63,17 @@ def read(path: Path, rootfs: Mapping[str, bytes]) -> list[tuple[Entry, Content]]
 
 
 def packages(path: Path) -> tuple[tuple[str, str], ...]:
-    """(name, version) of what is installed in the tar at `path`, sorted (deb822(5))."""
-    with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
-        try:
-            stream = tar.extractfile("./var/lib/dpkg/status")
-        except KeyError as error:
-            raise BaseError("mmdebstrap made a tree without a package database", where=str(path)) from error
-        return installed(stream.read().decode() if stream else "")
+    """(name, version) of what is installed in the tar or layer at `path`, sorted."""
+    with tarfile.open(path, "r:*", encoding="utf-8", errors="surrogateescape") as tar:
+        member = next((member for member in tar if member.name.removeprefix("./") == "var/lib/dpkg/status"), None)
+        stream = tar.extractfile(member) if member else None
+        if stream is None:
+            raise BaseError("there is no package database in the base", where=str(path))
+        return installed(stream.read().decode())
 
 
 def installed(status: str) -> tuple[tuple[str, str], ...]:
-    """(name, version) of the installed packages of a dpkg status file, sorted."""
+    """(name, version) of the installed packages of a dpkg status file (deb822(5)), sorted."""
     found = []
     for paragraph in status.split("\n\n"):
         fields = dict(re.findall(r"^(Package|Version|Status): (.+)$", paragraph, re.MULTILINE))
