@@ -80,4 +80,5 @@ def problems(data: Mapping[str, Any]) -> list[str]:
 def equal(torch: Any, found: Any, wanted: Any) -> bool:
     """Same device, type and numbers, within what another order of additions may change."""
     same_kind = found.device == wanted.device and found.dtype == wanted.dtype and found.shape == wanted.shape
-    return same_kind and bool(torch.allclose(found, wanted, rtol=1e-4, atol=1e-4))
+    tolerance = 1e-4 if found.dtype == torch.float32 else 3e-2
+    return same_kind and bool(torch.allclose(found, wanted, rtol=tolerance, atol=tolerance))
