@@ -10,8 +10,8 @@ from validate.proof import equal, prove
 
 CHECK = Check(
     title="a compiled GPU function runs generated code",
-    explanation="Triton's kernel did not build, load or compute. The traceback names the tool; ptxas of another CUDA on "
-    "PATH or in TRITON_PTXAS_PATH is a usual cause.",
+    explanation="Triton's kernel did not build, load or compute. The traceback names the tool; ptxas of another CUDA "
+    "on PATH or in TRITON_PTXAS_PATH is a usual cause.",
     level=GPU,
     needs=("gpu.device", "gpu.arch", "toolchain.extension"),
     seconds=300,

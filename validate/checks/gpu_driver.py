@@ -10,8 +10,8 @@ from validate.model import GPU, Check, Context, Result, host_fault, passed
 
 CHECK = Check(
     title="the driver answers and reaches the row's floor",
-    explanation="The host's driver is missing in the container, broken, or too old for this row. Start with --gpus all, "
-    "update the driver, or take a row of an older CUDA.",
+    explanation="The host's driver is missing in the container, broken, or too old for this row. Start with --gpus "
+    "all, update the driver, or take a row of an older CUDA.",
     level=GPU,
     seconds=60,
 )
