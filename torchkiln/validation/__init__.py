@@ -14,7 +14,7 @@ from torchkiln.oci.store import Store
 from torchkiln.validation import container
 from torchkiln.validation.container import SUITE_CHECK, Asking
 from torchkiln.validation.report import CheckResult, Status, ValidationReport, Verdict, verdict
-from torchkiln.validation.suite import expectation, identifiers, suite_files
+from torchkiln.validation.suite import expectation, identifiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,9 +44,9 @@ def validate(
     image: Image,
     target: Target,
     lock: Lock,
-    *,
-    suite: Path,
     home: Home,
+    suite: Path,
+    *,
     checks: Sequence[str] = (),
     profile: str = "smoke",
     output: Callable[[bytes], None] | None = None,

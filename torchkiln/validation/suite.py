@@ -1,10 +1,9 @@
-"""validate/ seen from outside: its files, its checks, and what it holds an image against."""
+"""validate/ seen from outside: its checks, and what it holds an image against."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchkiln.oci import digest as digests
 from torchkiln.oci.image import canonical
 
 if TYPE_CHECKING:
@@ -46,13 +45,6 @@ def expectation(target: Target, lock: Lock) -> bytes:
             "required": list(target.required),
         }
     )
-
-
-def suite_files(root: Path) -> tuple[tuple[str, str], ...]:
-    """(path below validate/, sha256 hex) of the suite's files, sorted: what a suite layer is made from."""
-    files = (path for path in root.rglob("*") if path.suffix in {".py", ".md"} and path.is_file())
-    named = ((path.relative_to(root).as_posix(), digests.encoded(digests.of_file(path)[0])) for path in files)
-    return tuple(sorted(named))
 
 
 def identifiers(root: Path) -> tuple[str, ...]:
