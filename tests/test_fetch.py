@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import random
+import resource
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import loopback
+from torchkiln import fetch
+from torchkiln.errors import FetchError, HashMismatchError, HostError
+from torchkiln.lock import lockfile
+from torchkiln.lock.lockfile import Inputs, Lock, Pin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tests.loopback import Index
+    from torchkiln.home import Home
+
+NOISE = random.Random(0).randbytes(300_000)  # noqa: S311  no secret
+"""A wheel of a size at which a cut in the middle leaves something."""
+ASKED = Inputs(python="3.11", platform="x86_64 glibc 2.36", index="default")
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    """An index on this machine."""
+    with loopback.serve() as served:
+        yield served
+
+
+def lock_of(*pins: Pin) -> Lock:
+    """A lock of the test's index."""
+    return lockfile.make(ASKED, pins, "uv")
+
+
+def fetched(home: Home, index: Index, *pins: Pin, sleeps: list[float] | None = None, **more: str) -> Mapping[str, Path]:
+    """Fetch without waiting between tries."""
+    environment = index.environment(home.root) | more
+    slept = [] if sleeps is None else sleeps
+    return fetch.fetch(home, lock_of(*pins), environment=environment, sleep=slept.append)
+
+
+def left_in(home: Home) -> list[str]:
+    """Whatever lies under a wheel's final name, in the whole cache."""
+    return [path.name for path in home.wheels.rglob("*.whl")]
+
+
+def test_a_second_run_asks_nobody(home: Home, index: Index) -> None:
+    """Wheels lie under their hash and name; with all of them there, no index and no file is asked."""
+    pins = [index.add("one", "1"), index.add("two", "2", body=NOISE)]
+    found = fetched(home, index, *pins)
+    assert {sha256: path.read_bytes() for sha256, path in found.items()} == {
+        pin.sha256: index.files["simple"][pin.filename].content for pin in pins
+    }
+    assert found[pins[0].sha256] == home.wheel(pins[0].sha256, pins[0].filename)
+    again = fetch.fetch(home, lock_of(*pins), environment={"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"})
+    assert again == found
+
+
+def test_each_wheel_is_told_as_it_comes(home: Home, index: Index) -> None:
+    """Work on a wheel may begin while others are on their way; cached wheels are told too."""
+    pins = [index.add("one", "1"), index.add("two", "2")]
+    fetched(home, index, pins[0])
+    told: list[tuple[Pin, bool]] = []
+    fetch.fetch(
+        home,
+        lock_of(*pins),
+        environment=index.environment(home.root),
+        on_ready=lambda pin, path: told.append((pin, path.is_file())),
+    )
+    assert told == [(pins[0], True), (pins[1], True)]
+
+
+def test_a_cut_download_goes_on_where_it_ended(home: Home, index: Index) -> None:
+    """A connection that ends at 60 % costs only the rest."""
+    pin = index.add("big", "1", body=NOISE)
+    index.faults[pin.filename] = ["cut"]
+    fetched(home, index, pin)
+    assert index.asked == [(pin.filename, ""), (pin.filename, f"bytes={pin.size * 6 // 10}-")]
+
+
+def test_a_short_read_is_not_a_wrong_hash(home: Home, index: Index) -> None:
+    """A server that always hangs up is a FetchError with the count of bytes; nothing has the final name."""
+    pin = index.add("big", "1", body=NOISE)
+    index.ranges = False
+    index.faults[pin.filename] = ["!cut"]
+    with pytest.raises(FetchError, match=rf"{pin.size * 6 // 10} of {pin.size} bytes"):
+        fetched(home, index, pin)
+    assert left_in(home) == []
+
+
+def test_a_later_run_goes_on_with_a_partial_file(home: Home, index: Index) -> None:
+    """What an interrupted run left is continued by the next, not trusted and not thrown away."""
+    pin = index.add("big", "1", body=NOISE)
+    index.faults[pin.filename] = ["cut", "404"]
+    with pytest.raises(FetchError):
+        fetched(home, index, pin)
+    index.asked.clear()
+    fetched(home, index, pin)
+    assert index.asked == [(pin.filename, f"bytes={pin.size * 6 // 10}-")]
+    assert left_in(home) == [pin.filename]
+
+
+@pytest.mark.parametrize("junk", [b"junk", bytes(10_000_000)])
+def test_a_damaged_partial_file_is_thrown_away(home: Home, index: Index, junk: bytes) -> None:
+    """Continuing something else, or something too long, ends in one fresh download."""
+    pin = index.add("big", "1", body=NOISE)
+    (home.temporary / f"{pin.sha256}.partial").write_bytes(junk)
+    fetched(home, index, pin)
+    assert index.asked[-1] == (pin.filename, "")
+    assert left_in(home) == [pin.filename]
+
+
+def test_a_server_without_ranges_is_read_anew(home: Home, index: Index) -> None:
+    """A 200 in answer to a range begins at byte 0, and is taken as that."""
+    pin = index.add("big", "1", body=NOISE)
+    index.ranges = False
+    index.faults[pin.filename] = ["cut"]
+    fetched(home, index, pin)
+    assert left_in(home) == [pin.filename]
+
+
+def test_a_busy_server_is_asked_again_when_it_says(home: Home, index: Index) -> None:
+    """503 is waited out for as long as Retry-After says."""
+    pin = index.add("one", "1")
+    index.faults[pin.filename] = ["503", "503"]
+    sleeps: list[float] = []
+    fetched(home, index, pin, sleeps=sleeps)
+    assert sleeps == [7, 7]
+
+
+def test_tries_are_bounded(home: Home, index: Index) -> None:
+    """A server that stays busy is a FetchError after five tries."""
+    pin = index.add("one", "1")
+    index.faults[pin.filename] = ["!503"]
+    with pytest.raises(FetchError, match="503"):
+        fetched(home, index, pin)
+    assert len(index.asked) == 5
+
+
+@pytest.mark.parametrize("fault", ["other", "longer"])
+def test_wrong_bytes_are_refused_and_deleted(home: Home, index: Index, fault: str) -> None:
+    """Bytes that were not pinned are an error with both hashes or sizes; no copy stays."""
+    pin = index.add("one", "1")
+    index.faults[pin.filename] = [f"!{fault}"]
+    with pytest.raises(HashMismatchError) as raised:
+        fetched(home, index, pin)
+    assert (pin.sha256 if fault == "other" else str(pin.size)) in str(raised.value)
+    assert left_in(home) == []
+    assert list(home.temporary.iterdir()) == []
+
+
+def test_every_failure_is_told(home: Home, index: Index) -> None:
+    """Two wheels that fail are named in one error."""
+    pins = [index.add("one", "1"), index.add("two", "1")]
+    for pin in pins:
+        index.faults[pin.filename] = ["together"]
+    with pytest.raises(FetchError) as raised:
+        fetched(home, index, *pins)
+    assert all(pin.filename in str(raised.value) for pin in pins)
+
+
+def test_a_vanished_wheel_is_taken_from_a_folder(home: Home, index: Index, tmp_path: Path) -> None:
+    """A local copy with the locked hash is used, and then nobody is asked."""
+    pin = index.add("one", "1")
+    (tmp_path / pin.filename).write_bytes(index.files["simple"].pop(pin.filename).content)
+    found = fetched(home, index, pin, TORCHKILN_FIND_LINKS=f"{tmp_path / 'absent'}:{tmp_path}")
+    assert found[pin.sha256].is_file()
+    assert index.asked == []
+
+
+def test_a_vanished_wheel_is_an_error_with_a_remedy(home: Home, index: Index) -> None:
+    """An index that no longer lists a pinned version, or answers 404 for it, says so and what to do."""
+    gone, missing = index.add("one", "1"), index.add("two", "1")
+    del index.files["simple"][gone.filename]
+    index.faults[missing.filename] = ["404"]
+    for pin in (gone, missing):
+        with pytest.raises(FetchError) as raised:
+            fetched(home, index, pin)
+        assert pin.name in raised.value.what
+        assert "TORCHKILN_FIND_LINKS" in raised.value.remedy
+
+
+def test_an_index_that_lists_other_bytes_is_refused_unread(home: Home, index: Index) -> None:
+    """The same name with another hash is an error before a byte is fetched, and never a fallback."""
+    pin = index.add("one", "1")
+    index.add("one", "1", body=b"changed")
+    with pytest.raises(HashMismatchError, match="serves other bytes"):
+        fetched(home, index, pin)
+    assert index.asked == []
+
+
+def test_a_yanked_wheel_is_fetched_for_its_exact_pin(
+    home: Home, index: Index, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Yanked is allowed for what a lock pins, with a warning."""
+    pin = index.add("one", "1", yanked="broken on Tuesdays")
+    fetched(home, index, pin)
+    assert left_in(home) == [pin.filename]
+    assert "broken on Tuesdays" in capsys.readouterr().err
+
+
+def test_another_file_in_a_folder_is_reported_and_not_used(
+    home: Home, index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of wheels is trusted for nothing but the bytes that the lock pins."""
+    pin = index.add("one", "1")
+    (tmp_path / pin.filename).write_bytes(b"something else")
+    found = fetched(home, index, pin, TORCHKILN_FIND_LINKS=str(tmp_path))
+    assert found[pin.sha256].read_bytes() == index.files["simple"][pin.filename].content
+    assert "is not the pinned file" in capsys.readouterr().err
+
+
+def test_a_cached_file_that_lost_bytes_is_fetched_anew(home: Home, index: Index) -> None:
+    """A final name with another size was damaged after the fact."""
+    pin = index.add("one", "1")
+    path = fetched(home, index, pin)[pin.sha256]
+    path.write_bytes(b"half")
+    assert fetched(home, index, pin)[pin.sha256].stat().st_size == pin.size
+
+
+def test_no_network_is_said(home: Home, index: Index) -> None:
+    """An index that cannot be reached is a FetchError that asks about the network."""
+    pin = index.add("one", "1")
+    with pytest.raises(FetchError) as raised:
+        fetched(home, index, pin, UV_DEFAULT_INDEX="http://127.0.0.1:1/simple")
+    assert "one 1" in raised.value.what
+    assert "network" in raised.value.remedy
+
+
+def test_a_file_server_that_is_gone_is_said(home: Home, index: Index) -> None:
+    """The index answers and its file server does not: a FetchError after bounded tries."""
+    pin = index.add("one", "1")
+    index.faults[pin.filename] = ["!cut"]
+    with pytest.raises(FetchError, match=r"of \d+ bytes"):
+        fetched(home, index, pin)
+
+
+def test_too_little_room_is_seen_before_anything_is_asked(home: Home, index: Index) -> None:
+    """What cannot fit on the disk is a HostError with the amount."""
+    pin = Pin(name="huge", version="1", sha256="0" * 64, filename="huge-1-py3-none-any.whl", size=10**16)
+    with pytest.raises(HostError, match=r"10000000\.0 GB"):
+        fetched(home, index, pin)
+
+
+def test_a_disk_that_fills_up_is_told_and_nothing_is_lost(home: Home, index: Index) -> None:
+    """A write that does not fit is a HostError; with room again the same file is gone on with."""
+    pin = index.add("big", "1", body=NOISE)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(HostError, match="big-1"):
+            fetched(home, index, pin)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    fetched(home, index, pin)
+    assert left_in(home) == [pin.filename]
+
+
+def test_builds_at_the_same_time_share_a_download(home: Home, index: Index) -> None:
+    """Two builds that need the same wheel fetch it once; both get it."""
+    pin = index.add("big", "1", body=NOISE)
+    index.faults[pin.filename] = ["slow"]
+    found: list[Mapping[str, Path]] = []
+
+    def build() -> None:
+        found.append(fetch.fetch(home, lock_of(pin), environment=index.environment(home.root)))
+
+    builds = [threading.Thread(target=build) for _ in range(3)]
+    for build_thread in builds:
+        build_thread.start()
+    for build_thread in builds:
+        build_thread.join()
+    assert len(found) == 3
+    assert index.asked == [(pin.filename, "")]
+
+
+def test_credentials_of_an_index_serve_its_files_and_stay_secret(
+    home: Home, index: Index, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A private index is used with the password in its address, which no message and no file repeats."""
+    index.password = "hunter2secret"  # noqa: S105  of a server that lives for one test
+    pin, broken = index.add("one", "1"), index.add("two", "1")
+    fetched(home, index, pin)
+    index.faults[broken.filename] = ["404"]
+    with pytest.raises(FetchError) as raised:
+        fetched(home, index, broken)
+    del index.files["simple"][broken.filename]
+    with pytest.raises(FetchError) as vanished:
+        fetched(home, index, broken)
+    told = f"{raised.value} {vanished.value} {capsys.readouterr()}"
+    kept = b"".join(path.read_bytes() for path in home.root.rglob("*") if path.is_file() and "uv" not in path.parts)
+    assert "hunter2secret" not in told
+    assert b"hunter2secret" not in kept
