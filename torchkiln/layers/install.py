@@ -35,6 +35,7 @@ _RESERVED = re.compile(
     rf"{BIN}/(pythonw?|pypy)[\d.]*t?|{BIN}/activate.*|{PREFIX}/(pyvenv\.cfg|pip\.conf|lib64(/.*)?|lib/python\d[^/]*(/.*)?)"
 )
 """The interpreter, what makes the environment, and its symlinks: no wheel may write these, or through them."""
+_GROUPS = ("console_scripts", "gui_scripts")
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _REFERENCE = re.compile(r"([\w.]+)\s*:\s*([\w.]+)\s*(\[[^\]]*\])?")
 _SCRIPT = """\
@@ -173,8 +174,10 @@ def _entry_points(wheel: Zip, info: str) -> Mapping[str, str]:
         parser.read_string(_text(wheel, f"{info}/entry_points.txt"))
     except configparser.Error as error:
         raise wheel.refuse(f"entry_points.txt cannot be read: {error.message}") from error
-    groups = [parser[group] for group in ("console_scripts", "gui_scripts") if parser.has_section(group)]
-    return {name: target for group in groups for name, target in group.items()}
+    console, gui = (dict(parser[group]) if parser.has_section(group) else {} for group in _GROUPS)
+    if twice := sorted(name for name in console.keys() & gui.keys() if console[name] != gui[name]):
+        raise wheel.refuse(f"two entry points are called {', '.join(twice)}")
+    return console | gui
 
 
 def _wrapper(wheel: Zip, command: str, target: str) -> bytes:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from torchkiln.layers.inflate import Source
 
+REMEDY = "delete that file to fetch it again; if that does not help, the wheel itself is bad: pin another"
 STORED = 0
 DEFLATED = 8
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -70,7 +71,7 @@ class Zip:
         return WheelError(
             f"{self.path.name}: {what}",
             where=f"{self.path}, {where}" if where else str(self.path),
-            remedy="delete that file to fetch it again; if that does not help, the wheel itself is bad: pin another",
+            remedy=REMEDY,
         )
 
     def source(self, member: Member) -> Source:
@@ -160,21 +161,23 @@ def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
     bad = [f"unsafe name {name!r}" for name in names if _UNSAFE.search(name.removesuffix("/"))]
     bad += [f"two members are called {name!r}" for name, count in Counter(names).items() if count > 1]
     if bad:
-        raise WheelError(f"{path.name}: {'; '.join(bad[:5])}", where=str(path), remedy="do not use this wheel")
+        raise WheelError(f"{path.name}: {'; '.join(bad[:5])}", where=str(path), remedy=REMEDY)
 
 
 def _member(path: Path, entry: zipfile.ZipInfo, limit: int) -> Member:
     mode = entry.external_attr >> 16
     kind = stat.S_IFMT(mode)
     what = ""
-    if entry.flag_bits & _ENCRYPTED:
+    if not 0 <= entry.header_offset < limit:
+        what = "lies outside the file, which is cut off or damaged"
+    elif entry.flag_bits & _ENCRYPTED:
         what = "is encrypted"
     elif entry.compress_type not in (STORED, DEFLATED):
         what = f"uses compression method {entry.compress_type}; a wheel may store (0) or deflate (8)"
     elif kind not in (0, stat.S_IFREG):
         what = "is a link" if kind == stat.S_IFLNK else "is not a regular file"
     if what:
-        raise WheelError(f"{path.name}: {entry.filename} {what}", where=str(path), remedy="do not use this wheel")
+        raise WheelError(f"{path.name}: {entry.filename} {what}", where=str(path), remedy=REMEDY)
     return Member(
         name=entry.filename,
         method=entry.compress_type,
