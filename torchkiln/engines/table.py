@@ -1,15 +1,18 @@
-"""Every engine, and the choice between them."""
+"""Every engine, the choice between them, and the images that are found through them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchkiln.engines import docker
 from torchkiln.engines.docker import Docker
 from torchkiln.engines.sandbox import Sandbox
-from torchkiln.errors import EngineError
+from torchkiln.errors import EngineError, ImageError
+from torchkiln.oci import load
 
 if TYPE_CHECKING:
     from torchkiln.engines import Engine, Trees
+    from torchkiln.oci.load import Foreign
     from torchkiln.oci.store import Store
 
 NAMES = ("auto", "docker", "sandbox")
@@ -35,3 +38,13 @@ def pick(name: str, store: Store, trees: Trees) -> Engine:
                 return engine
     what = "no engine works here" if name == "auto" else f"the engine {name} does not work here"
     raise EngineError(what, where="\n".join(f"{engine}: {reason}" for engine, reason in lacking.items()))
+
+
+def open_image(reference: str, scratch: Store) -> Foreign:
+    """`oci:DIR[:REF]` where it lies, or `docker-daemon:NAME` copied into a store that the caller removes."""
+    kind, _, name = reference.partition(":")
+    if kind == "oci" and name:
+        return load.layout(name)
+    if kind == "docker-daemon" and name:
+        return load.archive(docker.save(name), scratch, reference)
+    raise ImageError(f"no image reference: {reference!r}", remedy="oci:DIR[:REF] or docker-daemon:NAME")

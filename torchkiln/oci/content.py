@@ -93,17 +93,35 @@ class TarStream:
 
 @contextmanager
 def tar_of(store: Store, digest: DigestType, *, limit: int = 0) -> Iterator[TarStream]:
-    """The tar of a layer, gzip or plain, told apart by its first bytes as engines do."""
-    with store.open(digest) as blob:
-        start = blob.read(4)
-        blob.seek(0)
-        if start == ZSTD:
-            raise ImageError(f"layer {digest} is compressed with zstd", remedy="convert the image to gzip layers")
-        if start[:2] != GZIP:
-            yield TarStream(blob, limit=limit)
-            return
-        with igzip.IGzipFile(fileobj=blob, mode="rb") as plain:  # type: ignore[no-untyped-call]
-            yield TarStream(cast("BinaryIO", plain), limit=limit)
+    """The tar of a layer of the store."""
+    with store.open(digest) as blob, tar_in(blob, limit=limit) as tar:
+        yield tar
+
+
+@contextmanager
+def tar_in(blob: BinaryIO, *, limit: int = 0) -> Iterator[TarStream]:
+    """The tar in a blob, gzip or plain, told apart by its first bytes as engines do."""
+    start = blob.read(4)
+    whole = cast("BinaryIO", _Again(start, blob))
+    if start == ZSTD:
+        raise ImageError("a layer is compressed with zstd", remedy="convert the image to gzip layers")
+    if start[:2] != GZIP:
+        yield TarStream(whole, limit=limit)
+        return
+    with igzip.IGzipFile(fileobj=whole, mode="rb") as plain:  # type: ignore[no-untyped-call]
+        yield TarStream(cast("BinaryIO", plain), limit=limit)
+
+
+class _Again:
+    """A file whose first bytes have been looked at, from its beginning."""
+
+    def __init__(self, start: bytes, rest: BinaryIO) -> None:
+        self._start = start
+        self._rest = rest
+
+    def read(self, size: int = -1) -> bytes:
+        found, self._start = self._start, b""
+        return found + self._rest.read(size - len(found) if size >= 0 else size)
 
 
 def parts(name: str) -> tuple[str, ...]:
@@ -112,3 +130,9 @@ def parts(name: str) -> tuple[str, ...]:
     if ".." in found or len(found) > DEEPEST:
         raise ImageError(f"a path climbs out of the layer or is too deep: {name[:200]!r}")
     return found
+
+
+def measure(store: Store, digest: DigestType) -> tuple[DigestType, int]:
+    """The diff_id and size of the tar in a blob."""
+    with tar_of(store, digest) as tar:
+        return tar.finish(), tar.size

@@ -1,0 +1,172 @@
+"""Recompute everything an image says about itself, and report every mismatch, expected and actual.
+
+The checks are those of go-containerregistry's `validate`, and of layer.md that no path is in a layer twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from torchkiln.errors import ImageError, StoreError
+from torchkiln.oci import content
+from torchkiln.oci import digest as digests
+from torchkiln.oci import document as documents
+from torchkiln.oci.digest import Digest
+from torchkiln.oci.image import Image, manifest_descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import BinaryIO
+
+    from torchkiln.oci.image import Descriptor
+    from torchkiln.oci.store import Store
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """One thing that is not as stated."""
+
+    what: str
+    where: str
+    """Digest of the blob."""
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected {self.expected}, found {self.actual} ({self.where})"
+
+
+def verify(store: Store, subject: str | Image | Descriptor) -> tuple[Mismatch, ...]:
+    """Everything wrong with an image, given by name, manifest or value; StoreError if no image has that name."""
+    found: list[Mismatch] = []
+    if isinstance(subject, Image):
+        sizes = {layer.descriptor.digest: layer.unpacked_size for layer in subject.layers}
+        _image(store, manifest_descriptor(subject), sizes, found)
+        return tuple(found)
+    if isinstance(subject, str):
+        names = store.refs()
+        if subject not in names:
+            remedy = f"one of {', '.join(sorted(names))}" if names else "build it first"
+            raise StoreError(f"no image is named {subject}", where=str(store.root), remedy=remedy)
+        subject = names[subject]
+    _image(store, subject, {}, found)
+    return tuple(found)
+
+
+def _image(store: Store, descriptor: Descriptor, sizes: Mapping[Digest, int], found: list[Mismatch]) -> None:
+    manifest = _parsed(store, descriptor, "manifest", documents.manifest, found)
+    if manifest is None:
+        return
+    config = _parsed(store, manifest.config, "config", documents.document, found)
+    diff_ids = config.diff_ids if config else ()
+    stated = [
+        # 2 by manifest.md, image manifest property descriptions
+        ("schemaVersion", descriptor, 2, manifest.schema),
+        ("mediaType of the manifest", descriptor, descriptor.media_type, manifest.media_type or descriptor.media_type),
+    ]
+    if config:
+        stated.append(("number of diff_ids", manifest.config, len(manifest.layers), len(diff_ids)))
+    if config and config.stated_history:
+        made = len(config.history)
+        stated.append(("number of history entries with a layer", manifest.config, len(manifest.layers), made))
+    found += [_mismatch(what, blob, wanted, actual) for what, blob, wanted, actual in stated if wanted != actual]
+
+    def check(number: int) -> list[Mismatch]:
+        diff_id = diff_ids[number] if number < len(diff_ids) else None
+        return _layer(store, f"layer {number}", manifest.layers[number], diff_id, sizes)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for of_layer in pool.map(check, range(len(manifest.layers))):
+            found += of_layer
+
+
+def _mismatch(what: str, blob: Descriptor, expected: object, actual: object) -> Mismatch:
+    return Mismatch(what=what, where=blob.digest, expected=str(expected), actual=str(actual))
+
+
+def _parsed(
+    store: Store, blob: Descriptor, name: str, parse: Callable[[bytes], _T], found: list[Mismatch]
+) -> _T | None:
+    try:
+        data = store.read(blob.digest)
+    except StoreError:
+        found.append(_mismatch(name, blob, "in the store", "missing"))
+        return None
+    found += _identity(name, blob, digests.of_bytes(data), len(data))
+    try:
+        return parse(data)
+    except ImageError as error:
+        found.append(_mismatch(name, blob, "a JSON document of that kind", error.what))
+        return None
+
+
+def _identity(name: str, blob: Descriptor, digest: Digest, size: int) -> list[Mismatch]:
+    stated = ((f"digest of {name}", blob.digest, digest), (f"size of {name}", blob.size, size))
+    return [_mismatch(what, blob, expected, actual) for what, expected, actual in stated if expected != actual]
+
+
+def _layer(
+    store: Store, name: str, blob: Descriptor, diff_id: Digest | None, sizes: Mapping[Digest, int]
+) -> list[Mismatch]:
+    """One pass over the blob: its own digest, and that of the tar inside."""
+    try:
+        raw = store.open(blob.digest)
+    except StoreError:
+        return [_mismatch(name, blob, "in the store", "missing")]
+    found: list[Mismatch] = []
+    with raw:
+        seen = _Hashed(raw)
+        try:
+            with content.tar_in(cast("BinaryIO", seen)) as tar:
+                found += _paths(name, blob, tar)
+                actual = tar.finish()
+            if diff_id not in (None, actual):
+                found.append(_mismatch(f"diff_id of {name}", blob, diff_id, actual))
+            if sizes.get(blob.digest, tar.size) != tar.size:
+                found.append(_mismatch(f"unpacked size of {name}", blob, sizes[blob.digest], tar.size))
+        except ImageError as error:
+            found.append(_mismatch(name, blob, "a tar that can be read", error.what))
+        return [*_identity(name, blob, *seen.finish()), *found]
+
+
+def _paths(name: str, blob: Descriptor, tar: content.TarStream) -> list[Mismatch]:
+    """Paths that come twice, and unsafe ones."""
+    found: list[Mismatch] = []
+    paths: set[tuple[str, ...]] = set()
+    for member, _ in tar.members():
+        try:
+            path = content.parts(member.name)
+        except ImageError as error:
+            found.append(_mismatch(f"a path of {name}", blob, "below the root", error.what))
+            continue
+        if path in paths:
+            found.append(_mismatch(f"entries for {member.name!r} in {name}", blob, 1, "more"))
+        paths.add(path)
+    return found
+
+
+class _Hashed:
+    """A file that hashes what is read from it; it is read from the beginning, once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._file.read(size)
+        self._sha256.update(piece)
+        self._size += len(piece)
+        return piece
+
+    def finish(self) -> tuple[Digest, int]:
+        """Digest and size of the whole, read to its end."""
+        while self.read(digests.CHUNK):
+            pass
+        return Digest("sha256:" + self._sha256.hexdigest()), self._size
