@@ -15,6 +15,7 @@ from torchkiln.oci.digest import CHUNK, Digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import BufferedReader
     from typing import BinaryIO
 
     from torchkiln.oci.digest import Digest as DigestType
@@ -94,34 +95,21 @@ class TarStream:
 @contextmanager
 def tar_of(store: Store, digest: DigestType, *, limit: int = 0) -> Iterator[TarStream]:
     """The tar of a layer of the store."""
-    with store.open(digest) as blob, tar_in(blob, limit=limit) as tar:
+    with store.open(digest) as blob, tar_in(cast("BufferedReader", blob), limit=limit) as tar:
         yield tar
 
 
 @contextmanager
-def tar_in(blob: BinaryIO, *, limit: int = 0) -> Iterator[TarStream]:
+def tar_in(blob: BufferedReader, *, limit: int = 0) -> Iterator[TarStream]:
     """The tar in a blob, gzip or plain, told apart by its first bytes as engines do."""
-    start = blob.read(4)
-    whole = cast("BinaryIO", _Again(start, blob))
-    if start == ZSTD:
+    start = blob.peek(len(ZSTD))
+    if start.startswith(ZSTD):
         raise ImageError("a layer is compressed with zstd", remedy="convert the image to gzip layers")
-    if start[:2] != GZIP:
-        yield TarStream(whole, limit=limit)
+    if not start.startswith(GZIP):
+        yield TarStream(blob, limit=limit)
         return
-    with igzip.IGzipFile(fileobj=whole, mode="rb") as plain:  # type: ignore[no-untyped-call]
+    with igzip.IGzipFile(fileobj=blob, mode="rb") as plain:  # type: ignore[no-untyped-call]
         yield TarStream(cast("BinaryIO", plain), limit=limit)
-
-
-class _Again:
-    """A file whose first bytes have been looked at, from its beginning."""
-
-    def __init__(self, start: bytes, rest: BinaryIO) -> None:
-        self._start = start
-        self._rest = rest
-
-    def read(self, size: int = -1) -> bytes:
-        found, self._start = self._start, b""
-        return found + self._rest.read(size - len(found) if size >= 0 else size)
 
 
 def parts(name: str) -> tuple[str, ...]:

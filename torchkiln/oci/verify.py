@@ -6,10 +6,11 @@ The checks are those of go-containerregistry's `validate`, and of layer.md that 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torchkiln.errors import ImageError, StoreError
 from torchkiln.oci import content
@@ -20,12 +21,14 @@ from torchkiln.oci.image import Image, manifest_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import BinaryIO
+    from io import BufferedReader
 
     from torchkiln.oci.image import Descriptor
     from torchkiln.oci.store import Store
 
 _T = TypeVar("_T")
+SCHEMA = 2
+"""manifest.md: for this version of the specification it must be 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +124,9 @@ def _layer(
         return [_mismatch(name, blob, "in the store", "missing")]
     found: list[Mismatch] = []
     with raw:
-        seen = _Hashed(raw)
+        seen = _Hashed(cast("BufferedReader", raw))
         try:
-            with content.tar_in(cast("BinaryIO", seen)) as tar:
+            with content.tar_in(io.BufferedReader(seen, digests.CHUNK)) as tar:
                 found += _paths(name, blob, tar)
                 actual = tar.finish()
             if diff_id not in (None, actual):
@@ -151,22 +154,25 @@ def _paths(name: str, blob: Descriptor, tar: content.TarStream) -> list[Mismatch
     return found
 
 
-class _Hashed:
+class _Hashed(io.RawIOBase):
     """A file that hashes what is read from it; it is read from the beginning, once."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BufferedReader) -> None:
         self._file = file
         self._sha256 = hashlib.sha256()
         self._size = 0
 
-    def read(self, size: int = -1) -> bytes:
-        piece = self._file.read(size)
-        self._sha256.update(piece)
-        self._size += len(piece)
-        return piece
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  any writable buffer
+        count = self._file.readinto(buffer)
+        self._sha256.update(memoryview(buffer)[:count])
+        self._size += count
+        return count
 
     def finish(self) -> tuple[Digest, int]:
         """Digest and size of the whole, read to its end."""
-        while self.read(digests.CHUNK):
+        while self.readinto(bytearray(digests.CHUNK)):
             pass
         return Digest("sha256:" + self._sha256.hexdigest()), self._size
