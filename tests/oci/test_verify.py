@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import rawlayers
+from tests.rawlayers import file, layer
+from torchkiln.errors import StoreError
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import (
+    MANIFEST_TYPE,
+    Config,
+    Descriptor,
+    Image,
+    Layer,
+    canonical,
+    config_bytes,
+    manifest_bytes,
+)
+from torchkiln.oci.store import Store
+from torchkiln.oci.verify import verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store."""
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def image(store: Store) -> Image:
+    """Two layers, stored under the name `toy`."""
+    made = Image(config=Config(), layers=(layer(store, file("a", b"1" * 4000)), layer(store, file("b", b"2"))))
+    store.put_image(made, "toy")
+    return made
+
+
+def changed(store: Store, image: Image, change: Any) -> Descriptor:  # noqa: ANN401  a function on two documents
+    """A manifest for documents that `change` has altered, its config's digest set right again."""
+    manifest, config = json.loads(manifest_bytes(image)), json.loads(config_bytes(image))
+    change(manifest, config)
+    described = store.put(canonical(config), "")
+    manifest["config"] |= {"digest": described.digest, "size": described.size}
+    return replace(store.put(canonical(manifest), ""), media_type=MANIFEST_TYPE)
+
+
+def test_a_sound_image(store: Store, image: Image) -> None:
+    """Nothing is wrong with it, whether it is given by name or by value."""
+    assert verify(store, "toy") == ()
+    assert verify(store, image) == ()
+
+
+def test_unknown_name(store: Store, image: Image) -> None:
+    """A name nobody gave is an error that lists those there are."""
+    assert image.layers
+    with pytest.raises(StoreError, match="toy"):
+        verify(store, "toi")
+
+
+def test_every_mismatch_is_reported(store: Store, image: Image) -> None:
+    """One changed byte, one missing blob: both, each with expected and actual."""
+    first, second = image.layers
+    blob = store.path(first.descriptor.digest)
+    damaged = bytearray(blob.read_bytes())
+    damaged[-1] ^= 1  # size modulo 2^32, at the end of gzip
+    blob.write_bytes(damaged)
+    store.path(second.descriptor.digest).unlink()
+    found = {mismatch.what: mismatch for mismatch in verify(store, "toy")}
+    assert set(found) == {"digest of layer 0", "layer 0", "layer 1"}
+    assert found["digest of layer 0"].expected == first.descriptor.digest
+    assert found["digest of layer 0"].actual == digests.of_bytes(bytes(damaged))
+    assert (found["layer 1"].expected, found["layer 1"].actual) == ("in the store", "missing")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda m, _: m.update(schemaVersion=1), ["schemaVersion"]),
+        (lambda m, _: m.update(mediaType="text/plain"), ["mediaType of the manifest"]),
+        (lambda m, _: m["layers"][0].update(size=1), ["size of layer 0"]),
+        (lambda m, _: m["layers"].pop(), ["number of diff_ids", "number of history entries with a layer"]),
+        (lambda _, c: c["history"].pop(), ["number of history entries with a layer"]),
+        (lambda _, c: c["history"].append({"created_by": "ENV", "empty_layer": True}), []),
+        (lambda _, c: c.pop("history"), []),
+        (lambda _, c: c["rootfs"]["diff_ids"].reverse(), ["diff_id of layer 0", "diff_id of layer 1"]),
+        (lambda _, c: c.pop("rootfs"), ["config"]),
+        (lambda m, _: m.pop("layers"), ["manifest"]),
+    ],
+)
+def test_documents_that_disagree(store: Store, image: Image, change: Any, what: list[str]) -> None:  # noqa: ANN401
+    """Manifest, config and layers are held against each other."""
+    assert [mismatch.what for mismatch in verify(store, changed(store, image, change))] == what
+
+
+def test_a_value_that_is_not_what_is_stored(store: Store, image: Image) -> None:
+    """A value says more than a manifest: the unpacked size."""
+    first, second = image.layers
+    store.put_image(replace(image, layers=(replace(first, unpacked_size=1), second)), "toy")
+    wrong = verify(store, replace(image, layers=(replace(first, unpacked_size=1), second)))
+    assert [(mismatch.what, mismatch.expected) for mismatch in wrong] == [("unpacked size of layer 0", "1")]
+
+
+@pytest.mark.parametrize(
+    ("raw", "what"),
+    [
+        (rawlayers.tar([file("a"), file("a")]), "entries for 'a' in layer 0"),
+        (rawlayers.tar([file("a"), file("./a")]), "entries for './a' in layer 0"),
+        (rawlayers.tar([file("../a")]), "a path of layer 0"),
+        (b"not a tar" * 200, "layer 0"),
+        (rawlayers.tar([file("a", b"x")])[:700], "layer 0"),
+    ],
+)
+def test_layers_that_break_rules(store: Store, raw: bytes, what: str) -> None:
+    """A path twice (layer.md), a path that climbs out, and what is no tar."""
+    bad: Layer = layer(store, raw=raw)
+    store.put_image(Image(config=Config(), layers=(bad,)), "bad")
+    assert what in [mismatch.what for mismatch in verify(store, "bad")]
