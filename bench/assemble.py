@@ -32,6 +32,8 @@ from torchkiln.plan import WheelSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from torchkiln.oci.image import Layer
+
 PIECE = 1 << 18
 
 
@@ -62,7 +64,7 @@ def measure(wheels: Sequence[Path], *, workers: int = 0, repeats: int = 1, folde
     slow: list[float] = []
     fast: list[float] = []
     peaks: list[float] = []
-    layers = ()
+    layers: tuple[Layer, ...] = ()
     for _ in range(repeats):
         began = time.monotonic()
         for _done in pool.each(floor, largest, workers=workers):
