@@ -26,6 +26,12 @@ def warn(text: str) -> None:
     stderr.print("  " * _depth + "warning: " + text, style="yellow", markup=False)
 
 
+def progress(data: bytes) -> None:
+    """What a program in an image says, line by line as it comes."""
+    for line in data.decode(errors="replace").splitlines():
+        note(f"| {line}")
+
+
 @contextmanager
 def step(title: str, seconds: dict[str, float] | None = None) -> Iterator[None]:
     """Say what begins and how long it took; with `seconds`, record the time under the title too."""

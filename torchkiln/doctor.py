@@ -49,6 +49,12 @@ def diagnose(home: Home, engines: Iterable[Engine], environment: Mapping[str, st
     )
 
 
+def able(findings: Iterable[Finding]) -> bool:
+    """Whether an image can be built and run here."""
+    states = {finding.name: finding.state for finding in findings}
+    return "missing" not in (states["mmdebstrap"], states["disk"]) and "ok" in (states["docker"], states["sandbox"])
+
+
 def _python() -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
     return Finding(name="python", state="ok", detail=f"{version} at {sys.base_prefix}")

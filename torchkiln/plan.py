@@ -259,3 +259,23 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         fixed[1],
     )
     return ImagePlan(target=target.id, layers=layers, config=config(target, lock), pins=lock.pins)
+
+
+def to_json(planned: ImagePlan) -> dict[str, Any]:
+    """What `plan --json` prints: the ordered layers with their keys, and the config."""
+    config = planned.config
+    return {
+        "target": planned.target,
+        "layers": [{"key": spec.key, "title": spec.title} for spec in planned.layers],
+        "config": {
+            "env": dict(config.env),
+            "entrypoint": list(config.entrypoint),
+            "cmd": list(config.command),
+            "user": config.user,
+            "working_dir": config.working_dir,
+            "labels": dict(config.labels),
+            "stop_signal": config.stop_signal,
+            "architecture": config.architecture,
+            "created": config.created,
+        },
+    }

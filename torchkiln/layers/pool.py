@@ -10,6 +10,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -59,6 +60,26 @@ def each(
             connection.close()
         for process, _ in running.values():
             process.join()
+
+
+@contextmanager
+def beside(function: Callable[..., Result], *arguments: object) -> Iterator[Callable[[], Result]]:
+    """Run one call in a process of its own meanwhile; what is yielded waits for its result, or raises its error.
+
+    Leaving early ends the process as `each` does.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, function, os.getpid()), daemon=False)
+    process.start()
+    theirs.close()
+    ours.send(arguments)
+    try:
+        yield lambda: _result(ours, process)
+    finally:
+        process.terminate()
+        ours.close()
+        process.join()
 
 
 def _hand_out(

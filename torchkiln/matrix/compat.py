@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import MatrixError
 from torchkiln.matrix import facts
@@ -97,3 +97,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     cuda = re.fullmatch(r"cu(\d+)(\d)", text)
     numbers = [int(cuda[1]), int(cuda[2])] if cuda else [int(number) for number in re.findall(r"\d+", text)]
     return (*numbers, 0, 0, 0)[:3]
+
+
+def to_json(target: Target, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    """One row of `matrix --json`: its fields and what lint finds."""
+    fields: dict[str, Any] = {"id": target.id, "lock": target.lock_name, **asdict(target)}
+    return {**fields, "findings": [asdict(finding) for finding in findings]}

@@ -59,14 +59,7 @@ def validate(
     chosen = tuple(checks) or ("*",)
     layers = facts.contents(Store(home.store), home, image.layers)
     static = tuple(_static(finding, chosen) for finding in inspect(subject(target, lock, image, layers)))
-    asking = Asking(
-        suite=suite,
-        home=home,
-        expectation=expectation(target, lock),
-        checks=chosen,
-        profile=profile,
-        gpus=target.accelerator.kind != "cpu" and engine is not None and "gpu" not in engine.restrictions(),
-    )
+    asking = Asking(suite=suite, home=home, expectation=expectation(target, lock), checks=chosen, profile=profile)
     run = container.run(engine, image, asking, output)
     results, unmatched = _required((*static, *run.results), target.required)
     return ValidationReport(

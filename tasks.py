@@ -1,0 +1,454 @@
+"""Command line: parse flags, call one function, print one result.
+
+Results go to stdout (`--json` for machines), progress to stderr; errors become exit codes here and nowhere else.
+Imports that cost time stand in the tasks that need them, so that `./inv matrix` answers at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invoke.tasks import task
+
+from torchkiln import home as homes
+from torchkiln import process
+from torchkiln.errors import (
+    HostError,
+    TorchkilnError,
+    UnknownTargetError,
+    ValidationFailedError,
+    ValidationIncompleteError,
+    VerifyError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from invoke.context import Context
+
+    from torchkiln.engines import Engine
+    from torchkiln.matrix.target import Target
+    from torchkiln.pipeline import Built, Project
+    from torchkiln.validation import ValidationReport
+
+ROOT = Path(__file__).resolve().parent
+README = ROOT / "README.md"
+TARGET = {"target": "id or glob of ./inv matrix; may be repeated"}
+JSON = {"json": "one JSON document on stdout"}
+ENGINE = {"engine": "auto, docker or sandbox"}
+
+
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn errors into one message on stderr and their exit code."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401  invoke passes what it parsed
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: children and temporaries go
+        try:
+            function(*args, **kwargs)
+            sys.stdout.flush()
+        except TorchkilnError as error:
+            leave(f"error: {error}", error.exit_code)
+        except KeyboardInterrupt:
+            leave("interrupted: nothing is half done, run it again to go on", 130)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; say nothing more
+            raise SystemExit(141) from None
+        except OSError as error:
+            if error.errno is None:
+                raise
+            told = HostError(error.strerror or str(error), where=str(error.filename or ""), remedy="./inv doctor")
+            leave(f"error: {told}", told.exit_code)
+
+    return wrapper
+
+
+def leave(message: str, code: int) -> None:
+    """Say why and exit."""
+    sys.stderr.write(f"{message}\n")
+    raise SystemExit(code) from None
+
+
+def show(result: object) -> None:
+    """A result: a table for people, else one JSON document."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if isinstance(result, Table):
+        wide = None if sys.stdout.isatty() else 200
+        Console(width=wide, highlight=False).print(result)
+    else:
+        sys.stdout.write(
+            (result if isinstance(result, str) else json.dumps(result, indent=2, ensure_ascii=False)) + "\n"
+        )
+
+
+def project() -> Project:
+    """This checkout with the user's cache."""
+    from torchkiln.pipeline import Project
+
+    return Project(root=ROOT, home=homes.prepare(homes.locate(os.environ)), environment=dict(os.environ))
+
+
+def one_row(patterns: Sequence[str]) -> Target:
+    """The one row of --target, where several make no sense."""
+    first, *others = rows(patterns)
+    if others:
+        raise UnknownTargetError("one target at a time", where=" ".join(patterns), remedy=f"--target {first.id}")
+    return first
+
+
+def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
+    """The rows of --target; none is an error, since all of them would be a lot."""
+    from torchkiln.matrix import schema
+    from torchkiln.matrix.target import select
+
+    if not patterns:
+        raise UnknownTargetError(
+            "no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them"
+        )
+    return select(schema.load(ROOT / "matrix.yaml").targets, patterns)
+
+
+def engine_of(work: Project, name: str) -> Engine:
+    """The engine of --engine."""
+    from torchkiln import rootfs
+    from torchkiln.engines import table
+
+    return table.pick(name, work.store, functools.partial(rootfs.tree, work.home, work.store))
+
+
+def built_json(work: Project, built: Built) -> dict[str, Any]:
+    """One entry of `build --json`; other programs rely on it."""
+    layers = [
+        {"key": spec.key, "digest": layer.descriptor.digest, "diff_id": layer.diff_id, "size": layer.descriptor.size}
+        for spec, layer in zip(built.plan.layers, built.image.layers, strict=True)
+    ]
+    skipped = {
+        "verdict": "incomplete",
+        "reason": "not validated (--no-validate): nothing counts as passed",
+        "checks": [],
+    }
+    return {
+        "target": built.target.id,
+        "digest": built.digest,
+        "ref": f"oci:{work.home.store}:{built.target.id}",
+        "layers": layers,
+        "compressed_size": built.image.compressed_size,
+        "unpacked_size": built.image.unpacked_size,
+        "seconds": built.seconds,
+        "stages": dict(built.stages),
+        "validation": built.report.to_json() if built.report else skipped,
+    }
+
+
+def judge(reports: Sequence[ValidationReport], *, require_pass: bool) -> None:
+    """Raise for the worst verdict; for an incomplete one only where a pass is required."""
+    failed = [report.target for report in reports if report.verdict == "fail"]
+    incomplete = [report.target for report in reports if report.verdict == "incomplete"]
+    if failed:
+        raise ValidationFailedError(f"validation failed: {', '.join(failed)}", remedy="the report says which and why")
+    if incomplete and require_pass:
+        raise ValidationIncompleteError(
+            f"validation is incomplete: {', '.join(incomplete)}",
+            remedy="./inv validate on a host that has what the checks need, such as the row's GPU",
+        )
+
+
+@task(positional=[], iterable=["target"], help=TARGET | JSON)
+@guarded
+def matrix(_: Context, target: Sequence[str], json: bool = False) -> None:
+    """List the targets, with what lint finds in them."""
+    from torchkiln.matrix import compat, facts
+    from torchkiln.report import tables
+
+    known = facts.read()
+    found = [(row, compat.lint(row, known)) for row in rows(target or ("*",))]
+    show([compat.to_json(row, findings) for row, findings in found] if json else tables.matrix(found))
+    if any(finding.severity == "error" for _, findings in found for finding in findings):
+        raise SystemExit(3)
+
+
+@task(positional=[], iterable=["target"], help=TARGET | JSON)
+@guarded
+def plan(_: Context, target: Sequence[str], json: bool = False) -> None:
+    """Show what an image would be made of, without building it."""
+    from torchkiln import pipeline
+    from torchkiln.plan import to_json
+    from torchkiln.report import tables
+
+    planned = [pipeline.planned(project(), row) for row in rows(target)]
+    if json:
+        show([to_json(one) for one in planned])
+    for one in () if json else planned:
+        show(tables.plan(one))
+
+
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET | {"base": "write the package list of the row's base too (runs mmdebstrap)"},
+)
+@guarded
+def lock(_: Context, target: Sequence[str], base: bool = False) -> None:
+    """Resolve and write images/locks/ for the rows."""
+    from torchkiln import pipeline
+
+    for path in pipeline.relock(project(), rows(target), bases=base):
+        show(str(path.relative_to(ROOT)))
+
+
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET | JSON | {"frozen": "refuse a Debian archive that has moved on from the lock"},
+)
+@guarded
+def base(_: Context, target: Sequence[str], json: bool = False, frozen: bool = False) -> None:
+    """Build only the base layer of a row."""
+    from torchkiln import pipeline
+
+    made = {row.base.id: pipeline.base(project(), row, frozen=frozen) for row in rows(target)}
+    layers = [
+        {"base": name, **result.layer.to_json(), "difference": list(result.difference)} for name, result in made.items()
+    ]
+    show(layers if json else "\n".join(f"{name} {result.layer.descriptor.digest}" for name, result in made.items()))
+
+
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET
+    | JSON
+    | ENGINE
+    | {
+        "validate": "--no-validate skips the suite; then nothing counts as passed",
+        "frozen": "refuse a Debian archive that has moved on from the lock",
+        "require": "`pass`: an incomplete validation is an error",
+    },
+)
+@guarded
+def build(
+    _: Context,
+    target: Sequence[str],
+    engine: str = "auto",
+    validate: bool = True,
+    frozen: bool = False,
+    require: str = "",
+    json: bool = False,
+) -> None:
+    """Fetch, assemble and validate images."""
+    from torchkiln import pipeline
+    from torchkiln.report import tables
+
+    if require not in {"", "pass"}:
+        raise UnknownTargetError(f"--require {require} is not known", remedy="--require pass")
+    work, chosen = project(), rows(target)
+    runner = engine_of(work, engine) if validate else None
+    built = [pipeline.build(work, row, runner, frozen=frozen) for row in chosen]
+    for one in () if json else built:
+        if one.report:
+            show(tables.validation(one.report))
+        show(f"{one.target.id} {one.digest} oci:{work.home.store}:{one.target.id}")
+    if json:
+        show([built_json(work, one) for one in built])
+    judge([one.report for one in built if one.report], require_pass=require == "pass")
+    if require == "pass" and not validate:
+        raise ValidationIncompleteError("nothing was validated", remedy="leave out --no-validate")
+
+
+@task(
+    positional=[],
+    iterable=["target", "checks"],
+    help=TARGET
+    | JSON
+    | ENGINE
+    | {
+        "image": "hold this image against the row: oci:DIR[:REF] or docker-daemon:NAME",
+        "checks": "only these checks, by id or glob; may be repeated",
+    },
+)
+@guarded
+def validate(
+    _: Context,
+    target: Sequence[str],
+    checks: Sequence[str],
+    image: str = "",
+    engine: str = "auto",
+    json: bool = False,
+) -> None:
+    """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
+    from torchkiln import pipeline
+    from torchkiln.report import tables
+
+    work, row = project(), one_row(target)
+    with pipeline.subject(work, row, image) as subject:
+        report = pipeline.validate(work, row, subject.image, engine_of(work, engine), checks=checks)
+    show(report.to_json() if json else tables.validation(report))
+    judge([report], require_pass=True)
+
+
+@task(positional=[], iterable=["target", "tag"], help=TARGET | {"tag": "name in the engine; default torchkiln/TARGET"})
+@guarded
+def load(_: Context, target: Sequence[str], tag: Sequence[str]) -> None:
+    """Put built images into a Docker engine (20.10 or newer)."""
+    from torchkiln import pipeline
+    from torchkiln.engines.docker import Docker
+
+    work = project()
+    for row in rows(target):
+        with pipeline.subject(work, row) as subject:
+            tags = tuple(tag) or (f"torchkiln/{row.id}:latest",)
+            Docker(subject.store).load(subject.image, tags)
+        show("\n".join(tags))
+
+
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET | ENGINE | {"user": "uid:gid instead of the image's", "command": "instead of a login shell"},
+)
+@guarded
+def shell(_: Context, target: Sequence[str], engine: str = "auto", user: str = "", command: str = "") -> None:
+    """Open a shell in a built image; what it writes is gone afterwards."""
+    from torchkiln import pipeline
+    from torchkiln.engines import Command, Limits
+
+    work = project()
+    with pipeline.subject(work, one_row(target)) as subject:
+        argv = tuple(shlex.split(command)) or ("bash",)
+        runner = engine_of(work, engine)
+        asked = Command(
+            argv=argv,
+            user=user,
+            network=True,
+            gpus="gpu" not in runner.restrictions() and bool(subject.image.config.env.get("NVIDIA_VISIBLE_DEVICES")),
+            limits=Limits(shm_bytes=2 << 30),
+        )
+        raise SystemExit(runner.shell(subject.image, asked))
+
+
+@task(positional=[], iterable=["target"], help=TARGET | JSON | {"image": "an image elsewhere: oci:DIR[:REF]"})
+@guarded
+def verify(_: Context, target: Sequence[str], image: str = "", json: bool = False) -> None:
+    """Recompute every digest, size and diff_id of an image and report every mismatch."""
+    from dataclasses import asdict
+
+    from torchkiln.oci import load as foreign
+    from torchkiln.oci.verify import verify as recompute
+
+    work = project()
+    if image:
+        read = foreign.layout(image)
+        found = {image: recompute(read.store, read.image)}
+    else:
+        found = {row.id: recompute(work.store, row.id) for row in rows(target)}
+    if json:
+        show([{"target": name, "mismatches": [asdict(one) for one in wrong]} for name, wrong in found.items()])
+    for name, wrong in () if json else found.items():
+        show(
+            "\n".join(
+                [f"{name}: {'every digest holds' if not wrong else f'{len(wrong)} mismatches'}", *map(str, wrong)]
+            )
+        )
+    if any(found.values()):
+        raise VerifyError(
+            "digests do not hold",
+            where=", ".join(name for name, wrong in found.items() if wrong),
+            remedy="./inv build again; a blob that lies is made anew",
+        )
+
+
+@task(help={"wheels": "forget downloaded wheels too"})
+@guarded
+def gc(_: Context, wheels: bool = False) -> None:
+    """Forget what no named image needs."""
+    from torchkiln import garbage
+
+    collected = garbage.collect(project().home, wheels=wheels)
+    show(f"removed {collected.files} files, {collected.size / 1e9:.2f} GB")
+
+
+@task(help=JSON)
+@guarded
+def doctor(_: Context, json: bool = False) -> None:
+    """Tell what this machine has and lacks; exits 14 if no image can be built or run here."""
+    from torchkiln import doctor as machine
+    from torchkiln import rootfs
+    from torchkiln.engines import table
+    from torchkiln.oci.store import Store
+    from torchkiln.report import tables
+
+    home = homes.locate(os.environ)
+    engines = table.engines(Store(home.store), functools.partial(rootfs.tree, home, Store(home.store)))
+    findings = machine.diagnose(home, engines, os.environ)
+    show([finding.to_json() for finding in findings] if json else tables.doctor(findings))
+    if not machine.able(findings):
+        raise SystemExit(HostError.exit_code)
+
+
+@task(positional=["what"], iterable=["target"], help={"what": "assemble"} | TARGET | JSON)
+@guarded
+def bench(_: Context, target: Sequence[str], what: str = "assemble", json: bool = False) -> None:
+    """Measure: `assemble` turns a row's cached wheels into layers, beside the floor of inflating and hashing."""
+    from dataclasses import asdict
+
+    from bench import assemble
+    from torchkiln import pipeline
+
+    if what != "assemble":
+        raise UnknownTargetError(f"no benchmark is called {what}", remedy="./inv bench assemble")
+    wheels = pipeline.wheels(project(), one_row(target or ["torch25-cu124"]))
+    figures = asdict(assemble.measure(sorted(wheels.values()), repeats=3))
+    show(figures if json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))
+
+
+def tool(*arguments: str) -> int:
+    """Run a development tool of .venv on this checkout, attached to the terminal."""
+    command = [sys.executable, "-m", *arguments]
+    return process.start(command, cwd=ROOT, stdin=0, stdout=None, stderr=None, own_group=False).wait()
+
+
+@task(positional=[], iterable=["only"], help={"only": "paths or names of tests; may be repeated"})
+@guarded
+def test(_: Context, only: Sequence[str]) -> None:
+    """Run the tests; TORCHKILN_REQUIRE=docker,registry,sandbox,network makes a missing one a failure."""
+    raise SystemExit(tool("pytest", *only))
+
+
+def generated(text: str) -> str:
+    """The README with the table of targets that the matrix has now."""
+    from torchkiln.matrix import schema
+    from torchkiln.report import tables
+
+    return tables.filled(text, schema.load(ROOT / "matrix.yaml").targets)
+
+
+@task
+@guarded
+def check(_: Context) -> None:
+    """What CI runs, changing nothing: style, types, generated parts."""
+    stated = README.read_text()
+    if stated != generated(stated):
+        leave("error: the table in README.md is not the matrix's\n  try: ./inv fix", 1)
+    codes = [tool("ruff", "format", "--check", "."), tool("ruff", "check", "."), tool("mypy")]
+    raise SystemExit(max(codes))
+
+
+@task
+@guarded
+def fix(_: Context) -> None:
+    """Mend what can be mended: format, style, the README's table, requirements.lock."""
+    README.write_text(generated(README.read_text()))
+    lock = ["uv", "pip", "compile", "--quiet", "--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"]
+    lock += ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--custom-compile-command", "./inv fix"]
+    tool(*lock, "--output-file", "requirements.lock", "requirements.in")
+    tool("ruff", "check", "--fix", "--quiet", ".")
+    raise SystemExit(tool("ruff", "format", "."))

@@ -1,0 +1,1 @@
+"""Presentation only: values → what people read."""

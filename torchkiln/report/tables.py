@@ -1,0 +1,115 @@
+"""Tables for a terminal, and the README's table of targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torchkiln.doctor import Finding as Diagnosis
+    from torchkiln.matrix.rules import Finding
+    from torchkiln.matrix.target import Target
+    from torchkiln.plan import ImagePlan
+    from torchkiln.validation import ValidationReport
+
+COLOURS = {"pass": "green", "fail": "red", "environment": "yellow", "not-run": "dim"}
+COLOURS |= {"ok": "green", "missing": "red", "note": "yellow", "incomplete": "yellow"}
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _coloured(word: str) -> str:
+    return f"[{COLOURS.get(word, 'default')}]{word}[/]"
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def matrix(rows: Iterable[tuple[Target, Sequence[Finding]]]) -> Table:
+    """Targets, and what lint finds in them."""
+    table = _table("target", "torch", "vision", "audio", "accelerator", "driver", "python", "base", "findings")
+    for target, findings in rows:
+        release, accelerator = target.release, target.accelerator
+        said = "\n".join(f"{finding.severity}: {finding.message}" for finding in findings)
+        table.add_row(
+            target.id,
+            release.torch,
+            release.torchvision or "-",
+            release.torchaudio or "-",
+            accelerator.id,
+            f"≥ {accelerator.driver_floor}" if accelerator.driver_floor else "-",
+            target.base.python,
+            target.base.id,
+            _plain(said),
+        )
+    return table
+
+
+def plan(planned: ImagePlan) -> Table:
+    """Layers, lowest first."""
+    table = _table("#", "layer", "key")
+    for number, spec in enumerate(planned.layers, start=1):
+        table.add_row(str(number), _plain(spec.title), spec.key)
+    return table
+
+
+def validation(report: ValidationReport) -> Table:
+    """Every check that applies, and why it did not pass."""
+    table = _table("check", "level", "status", "s", "what")
+    for check in report.checks:
+        if check.applicable:
+            said = f"{check.title}: {check.reason}" if check.reason else check.title
+            said += " (unproven: never tried on a GPU)" if check.unproven else ""
+            table.add_row(check.id, check.level, _coloured(check.status), f"{check.seconds:.1f}", _plain(said))
+    counts = ", ".join(f"{count} {status}" for status, count in report.summary.items())
+    table.caption = f"{report.target} {report.digest[:19]} on {report.engine}: {_coloured(report.verdict)} ({counts})"
+    table.caption_justify = "left"
+    return table
+
+
+def doctor(findings: Iterable[Diagnosis]) -> Table:
+    """What the machine has and lacks."""
+    table = _table("what", "state", "detail")
+    for finding in findings:
+        said = f"{finding.detail}\n→ {finding.remedy}" if finding.remedy else finding.detail
+        table.add_row(finding.name, _coloured(finding.state), _plain(said))
+    return table
+
+
+def readme(targets: Iterable[Target]) -> str:
+    """The README's table of targets, in Markdown."""
+    lines = [
+        "| target | PyTorch | vision, audio | accelerator | driver at least | Python | base |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for target in targets:
+        release, accelerator = target.release, target.accelerator
+        others = ", ".join(version for version in (release.torchvision, release.torchaudio) if version) or "-"
+        name = {"cuda": "CUDA", "rocm": "ROCm", "cpu": "CPU"}[accelerator.kind]
+        cells = (
+            f"`{target.id}`",
+            release.torch,
+            others,
+            f"{name} {accelerator.version}".strip(),
+            accelerator.driver_floor or "-",
+            target.base.python,
+            f"Debian {target.base.suite}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def filled(text: str, targets: Iterable[Target]) -> str:
+    """The README with its table of targets between the two marks."""
+    before, mark, rest = text.partition("<!-- targets -->\n")
+    _, end, after = rest.partition("<!-- /targets -->")
+    return f"{before}{mark}{readme(targets)}{end}{after}"
