@@ -62,7 +62,7 @@ class Index:
     files: dict[str, dict[str, File]] = field(default_factory=lambda: defaultdict(dict))
     """Folder (`simple`, `whl/cpu`) → file name → file."""
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """File name → what the next requests for it meet: cut, 404, 503, other, longer, slow, together; `!` stays."""
+    """File name → what the next requests for it meet; see Handler.file and Handler.reply; `!` stays."""
     both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=10))
     """Where `together` waits for a second request, before both meet 404."""
     down: set[str] = field(default_factory=set)
@@ -178,10 +178,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(404, b"")
         elif fault.isdecimal():
             self.reply(int(fault), b"", {"Retry-After": "7"} if fault == "503" else {})
-        elif fault == "other":
+        elif fault in {"other", "other-cut"}:
             self.part(bytes(len(content)), fault)
         elif fault == "longer":
             self.part(content + b"more", fault)
+        elif fault == "shorter":
+            self.part(content[:-4], fault)
         else:
             self.part(content, fault)
 
@@ -214,7 +216,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault == "slow":
             time.sleep(0.3)
-        if fault == "cut":
+        if fault in {"cut", "other-cut"}:
             self.wfile.write(body[: len(body) * 6 // 10])
             self.close_connection = True
         else:

@@ -124,6 +124,14 @@ def test_a_server_without_ranges_is_read_anew(home: Home, index: Index) -> None:
     assert left_in(home) == [pin.filename]
 
 
+def test_a_file_that_changes_meanwhile_is_not_pieced_together(home: Home, index: Index) -> None:
+    """The entity tag of the first try decides whether the second may go on or has to begin (If-Range)."""
+    pin = index.add("big", "1", body=NOISE)
+    index.faults[pin.filename] = ["other-cut"]
+    fetched(home, index, pin)
+    assert len(index.asked) == 2
+
+
 def test_a_busy_server_is_asked_again_when_it_says(home: Home, index: Index) -> None:
     """503 is waited out for as long as Retry-After says."""
     pin = index.add("one", "1")
@@ -142,7 +150,7 @@ def test_tries_are_bounded(home: Home, index: Index) -> None:
     assert len(index.asked) == 5
 
 
-@pytest.mark.parametrize("fault", ["other", "longer"])
+@pytest.mark.parametrize("fault", ["other", "longer", "shorter"])
 def test_wrong_bytes_are_refused_and_deleted(home: Home, index: Index, fault: str) -> None:
     """Bytes that were not pinned are an error with both hashes or sizes; no copy stays."""
     pin = index.add("one", "1")

@@ -62,14 +62,12 @@ class Surroundings:
 class Growing:
     """A partial file, hashed as far as it goes."""
 
-    def __init__(self, path: Path, limit: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.file = path.open("a+b")
         self.state = hashlib.sha256()
         self.size = 0
         self.etag = ""
-        if self.file.seek(0, os.SEEK_END) > limit:
-            self.file.truncate(0)
         self.file.seek(0)
         while piece := self.file.read(1 << 20):
             self.state.update(piece)
@@ -109,7 +107,7 @@ def download(pin: Pin, url: str, partial: Path, around: Surroundings) -> None:
     Raises FetchError, HashMismatchError, HostError when the disk is full, StoppedError when asked to stop.
     """
     try:
-        with Growing(partial, pin.size) as growing:
+        with Growing(partial) as growing:
             around.advance(growing.size)
             _fill(pin, url, growing, around)
     except HashMismatchError:
@@ -180,7 +178,7 @@ def _start(response: httpx.Response, pin: Pin) -> int:
     status = response.status_code
     if status in RETRIED:
         after = response.headers.get("Retry-After", "")
-        wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
+        wait = 0
         raise _AgainError(f"the server answers {status} {response.reason_phrase}", wait=wait)
     if status == NOT_SATISFIABLE:
         return -1
