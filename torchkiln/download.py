@@ -178,7 +178,7 @@ def _start(response: httpx.Response, pin: Pin) -> int:
     status = response.status_code
     if status in RETRIED:
         after = response.headers.get("Retry-After", "")
-        wait = 0
+        wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
         raise _AgainError(f"the server answers {status} {response.reason_phrase}", wait=wait)
     if status == NOT_SATISFIABLE:
         return -1

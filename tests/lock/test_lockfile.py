@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
+import uv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import loopback
+from torchkiln import process
 from torchkiln.errors import LockError
 from torchkiln.lock import lockfile
 from torchkiln.lock.lockfile import Inputs, Pin
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 names = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,2}", fullmatch=True)
 versions = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}(\+[a-z0-9.]{0,6}[a-z0-9])?", fullmatch=True)
@@ -99,3 +110,33 @@ def test_difference_says_what_an_archive_changed() -> None:
     after = lockfile.make_base([("gcc", "12.3"), ("tini", "0.19"), ("new", "1")])
     assert lockfile.difference(before, after) == ("gcc 12.2 → 12.3", "+ new 1", "- old 1")
     assert lockfile.difference(before, before) == ()
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_pip_and_uv_install_from_a_lock(tool: str, tmp_path: Path) -> None:
+    """A lock is a requirements file: hashes are required and met, and another file under the name is refused."""
+    content = loopback.wheel("toy", "1.0+cpu")
+    sha256 = hashlib.sha256(content).hexdigest()
+    pin = Pin(name="toy", version="1.0+cpu", sha256=sha256, filename="toy-1.0+cpu-py3-none-any.whl", size=len(content))
+    lock = tmp_path / "lock.txt"
+    lock.write_text(lockfile.render(lockfile.make(Inputs(requirements=("toy",), python="3.11"), [pin], "uv 1")))
+    program = {"pip": [sys.executable, "-m", "pip"], "uv": [uv.find_uv_bin(), "pip"]}[tool]
+    install = [
+        *program,
+        "install",
+        "--target",
+        str(tmp_path / "site"),
+        "--no-deps",
+        "--no-index",
+        "--find-links",
+        str(tmp_path),
+    ]
+    for body, good in ((content, True), (loopback.wheel("toy", "1.0+cpu", body=b"other"), False)):
+        (tmp_path / pin.filename).write_bytes(body)
+        cache = {"UV_CACHE_DIR": str(tmp_path / f"cache-{good}"), "PIP_NO_CACHE_DIR": "1", "UV_PYTHON": sys.executable}
+        done = process.run(
+            [*install, "--require-hashes", "-r", str(lock)], env={**os.environ, **cache, "UV_PYTHON": sys.executable}
+        )
+        said = (done.stdout + done.stderr).decode()
+        assert (done.returncode == 0) is good, said
+        assert good or "hash" in said.lower()

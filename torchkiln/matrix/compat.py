@@ -46,17 +46,20 @@ def _findings(target: Target, known: Facts) -> tuple[Finding, ...]:
 
 def nearest_row(target: Target, known: Facts) -> str:
     """Id of the row without errors that changes least: another variant of this torch, else another torch."""
-    return next((row.id for row in _alternatives(target, known) if not _wrong(row, known)), "")
+    return next((row.id for row in alternatives(target, known) if not wrong(row, known)), "")
 
 
-def _wrong(target: Target, known: Facts) -> bool:
+def wrong(target: Target, known: Facts) -> bool:
+    """Whether a row has an error."""
     return any(finding.severity == "error" for finding in _findings(target, known))
 
 
-def _alternatives(target: Target, known: Facts) -> Iterator[Target]:
+def alternatives(target: Target, known: Facts) -> Iterator[Target]:
+    """The same row with every other variant and torch of its kind, the least changed first."""
     own = target.release.torch
-    torches = [own, *sorted((row.torch for row in known.releases if row.torch != own), key=lambda t: _far(t, own))]
-    for torch in torches:
+    newest = {_numbers(row.torch)[:2]: row.torch for row in known.releases}  # a release id stands for its last patch
+    others = sorted((torch for torch in newest.values() if torch != own), key=lambda torch: _far(torch, own))
+    for torch in (own, *others):
         release = _release(target, torch, known)
         for variant in sorted(facts.variants(known, torch), key=lambda name: _far(name, target.accelerator.variant)):
             stated = accelerator(variant)

@@ -48,6 +48,7 @@ class ReleaseFact(Row):
     torchaudio: Text
     python: Texts
     triton: str
+    pypi_variant: str
 
 
 class VariantFact(Row):

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from torchkiln.errors import MatrixError
+from torchkiln.matrix import schema
+
+ROOT = Path(__file__).parents[2]
+MATRIX = (ROOT / "matrix.yaml").read_text()
+
+
+def load(tmp_path: Path, text: str) -> schema.Matrix:
+    """Read a changed matrix."""
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text)
+    return schema.load(path)
+
+
+def edited(old: str, new: str) -> str:
+    """The real matrix with one thing changed."""
+    assert old in MATRIX
+    return MATRIX.replace(old, new, 1)
+
+
+def test_the_rows_of_this_repository() -> None:
+    """The family that issue and README promise is there, in order."""
+    targets = schema.load(ROOT / "matrix.yaml").targets
+    assert [target.id for target in targets] == ["torch25-cu124", "torch26-cu124", "torch28-cu128", "torch213-cpu"]
+    big, small = targets[0], targets[3]
+    assert (big.release.torch, big.release.torchvision, big.release.torchaudio) == ("2.5.1", "0.20.1", "2.5.1")
+    assert (small.release.torch, small.release.torchvision, small.release.torchaudio) == ("2.13.0", "", "")
+    assert {target.base.python for target in targets} == {"3.11"}
+
+
+def test_accelerators_are_completed_from_the_facts() -> None:
+    """Drivers, architectures and the default build are facts of a release, not statements of the matrix."""
+    row = schema.load(ROOT / "matrix.yaml").targets[0].accelerator
+    assert (row.driver_floor, row.driver_full) == ("525.60.13", "550.54.15")
+    assert row.archs == ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
+    assert row.by_default
+
+
+def test_run_options_are_those_of_accelerator_and_gpu() -> None:
+    """A CUDA row asks for GPUs, a CPU row does not; both ask for shared memory."""
+    options = {target.id: target.gpu.run_options for target in schema.load(ROOT / "matrix.yaml").targets}
+    assert options["torch25-cu124"] == ("--gpus=all", "--shm-size=2g")
+    assert options["torch213-cpu"] == ("--shm-size=2g",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("    suite: bookworm", "    suit: bookworm", "bases.bookworm.suit: unknown key; nearest: suite"),
+        ("    suite: bookworm\n", "", "bases.bookworm.suite: is missing"),
+        ("flavours:", "flavors:", "flavors: unknown key; nearest: flavours"),
+        ("kind: debian", "kind: debain", "bases.bookworm.kind: 'debain' is not known; nearest: debian"),
+        ("version: '12.4'", "version: 12.4", "accelerators.cu124.version: 12.4 is a number to YAML"),
+        ("version: '12.4'", "version: 12.10", "accelerators.cu124.version: 12.10 is a number to YAML"),
+        ("version: '12.4'", "version: 12", "accelerators.cu124.version: 12 is a number to YAML"),
+        ("torch: 2.5.1", "torch: 2.5", "releases.torch25.torch: 2.5 is a number to YAML"),
+        ("version: '12.4'", "version: 12:40", "accelerators.cu124.version: '12:40' is not a version"),
+        ("version: '12.4'", "version: '12.40'", "accelerators.cu124: cuda 12.40 is called 'cu1240', not 'cu124'"),
+        ("version: '12.4'", "version: '12.1'", "accelerators.cu124: cuda 12.1 is called 'cu121', not 'cu124'"),
+        (
+            "cu124: {kind: cuda, version: '12.4'",
+            "cu1240: {kind: cuda, version: '12.40'",
+            "accelerators.cu1240: no torch is built for 'cu1240'; nearest: cu124",
+        ),
+        ("releases: [torch25,", "releases: [torch52,", "targets[0].releases[0]: 'torch52' is not declared; nearest"),
+        ("base: bookworm}", "base: bokworm}", "targets[0].base: 'bokworm' is not declared; nearest: bookworm"),
+        (
+            "[torch28], acc",
+            "[torch28], gpus: [h100], acc",
+            "targets[1].gpus[0]: 'h100' is not declared; legal: generic",
+        ),
+        ("  torch26:", "  torch-26:", "releases.torch-26: 'torch-26' is not a name"),
+        ("numpy>=2,<2.3", "numpy >> 2", "releases.torch25.companions[0]: 'numpy >> 2' is not a requirement"),
+        ("torchvision: 0.20.1", "torchvision: newest", "releases.torch25.torchvision: 'newest' is not a version"),
+        ("without: [torchvision, ", "without: [torchvison, ", "'torchvison' is not known; nearest: torchvision"),
+        ("  cpu: {kind: cpu}", "  cpu: {kind: cpu}\n  cpu: {kind: cpu}", "key 'cpu' is on line"),
+        ("releases: [torch25, torch26]", "releases: [torch25, torch25]", "two rows are called torch25-cu124"),
+        ("flavours:", "flavours: [", "while parsing"),
+    ],
+)
+def test_each_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
+    """An error has the key path, what is wrong and, where there is one, the nearest legal value."""
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, edited(old, new))
+    assert told in str(raised.value)
+    assert raised.value.where == str(tmp_path / "matrix.yaml")
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """Who edits the file sees every problem in one run."""
+    text = edited("suite:", "suit:").replace("torch: 2.6.0", "torch: 2.6").replace("  cpu: {", "  cpu: {kind: cpu, ")
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, text)
+    told = str(raised.value)
+    assert "4 problems" in told
+    assert all(word in told for word in ("suit: unknown", "suite: is missing", "2.6 is a number", "'kind' is on line"))
+
+
+def test_an_unreadable_matrix_is_a_matrix_error(tmp_path: Path) -> None:
+    """A missing or empty file, or one that holds no mapping, is told as such."""
+    with pytest.raises(MatrixError, match="cannot be read"):
+        schema.load(tmp_path / "absent.yaml")
+    for text in ("", "- a list\n", "\x00"):
+        with pytest.raises(MatrixError):
+            load(tmp_path, text)
+
+
+def test_rows_that_share_a_lock_must_ask_for_the_same(tmp_path: Path) -> None:
+    """Two rows with one lock file but different wheels would make each other stale for ever."""
+    text = MATRIX.replace("gpus:\n", "gpus:\n  a100: {arch: sm_80}\n", 1)
+    text += "  - {releases: [torch25], accelerators: [cu124], gpus: [a100], base: bookworm, without: [torchaudio]}\n"
+    with pytest.raises(MatrixError, match="torch25-cu124 and torch25-cu124-a100 share the lock"):
+        load(tmp_path, text)
+
+
+def test_products_take_gpus_flavours_and_excludes(tmp_path: Path) -> None:
+    """A product makes every combination but the excluded ones; thresholds and required checks go to the rows."""
+    document = yaml.safe_load(MATRIX)
+    document["gpus"] |= {"hopper": {"arch": "sm_90", "thresholds": {"speedup": 1.3}}, "a100": {"arch": "sm_80"}}
+    document["flavours"]["devel"] = {"packages": ["cmake"]}
+    document["validation"]["thresholds"] = {"speedup": 1.1, "compile_seconds": 60}
+    document["targets"] = [
+        {
+            "releases": ["torch25"],
+            "accelerators": ["cu124"],
+            "gpus": ["generic", "hopper", "a100"],
+            "flavours": ["runtime", "devel"],
+            "base": "bookworm",
+            "required": ["python"],
+            "exclude": ["*-a100-devel", "torch25-cu124-devel"],
+        }
+    ]
+    targets = load(tmp_path, yaml.safe_dump(document)).targets
+    assert [target.id for target in targets] == [
+        "torch25-cu124",
+        "torch25-cu124-hopper",
+        "torch25-cu124-hopper-devel",
+        "torch25-cu124-a100",
+    ]
+    assert {target.lock_name for target in targets} == {"torch25-cu124-py3.11-x86_64.txt"}
+    assert targets[1].gpu.thresholds == {"speedup": 1.3, "compile_seconds": 60}
+    assert targets[0].gpu.thresholds == {"speedup": 1.1, "compile_seconds": 60}
+    assert targets[0].required == ("python",)
+
+
+def test_a_rocm_row_has_a_plain_id_and_a_dotted_variant(tmp_path: Path) -> None:
+    """Ids and file names carry no dots; the wheel index and the suffix do."""
+    text = edited("  cpu: {kind: cpu}", "  cpu: {kind: cpu}\n  rocm62: {kind: rocm, version: '6.2'}")
+    text += "  - {releases: [torch25], accelerators: [rocm62], base: bookworm}\n"
+    target = load(tmp_path, text).targets[-1]
+    assert (target.id, target.accelerator.variant) == ("torch25-rocm62", "rocm6.2")
+    assert "gfx942" in target.accelerator.archs
+    assert not target.accelerator.by_default

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchkiln.errors import UnknownTargetError
+from torchkiln.matrix import schema
+from torchkiln.matrix.target import select
+
+TARGETS = schema.load(Path(__file__).parents[2] / "matrix.yaml").targets
+
+
+@pytest.mark.parametrize(
+    ("patterns", "ids"),
+    [
+        ([], ["torch25-cu124", "torch26-cu124", "torch28-cu128", "torch213-cpu"]),
+        (["torch25-cu124"], ["torch25-cu124"]),
+        (["torch2[58]-cu*"], ["torch25-cu124", "torch28-cu128"]),
+        (["*-cpu", "torch25-*"], ["torch25-cu124", "torch213-cpu"]),
+        (["torch213-cpu", "*cpu"], ["torch213-cpu"]),
+    ],
+)
+def test_ids_and_globs_select_in_matrix_order(patterns: list[str], ids: list[str]) -> None:
+    """However they are given, targets come once and in the order of the matrix; nothing given means all."""
+    assert [target.id for target in select(TARGETS, patterns)] == ids
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [("torch25-cu214", "torch25-cu124"), ("torch2.13-cpu", "torch213-cpu"), ("zzz", "./inv matrix")],
+)
+def test_an_unknown_target_names_the_nearest(wrong: str, near: str) -> None:
+    """A typo is answered with what was probably meant, even beside a pattern that matches."""
+    with pytest.raises(UnknownTargetError) as raised:
+        select(TARGETS, ["torch25-cu124", wrong])
+    assert wrong in raised.value.what
+    assert near in raised.value.remedy

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from torchkiln import network
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_first_named_bundle_serves_every_fetcher() -> None:
+    """Each client reads another variable; whichever is set is the one."""
+    assert network.certificates({"PIP_CERT": "/p", "REQUESTS_CA_BUNDLE": "/r"}) == "/r"
+    assert network.certificates({"PIP_CERT": "/p", "SSL_CERT_FILE": ""}) == "/p"
+    assert network.certificates({}) == ""
+
+
+def test_a_named_bundle_that_is_missing_is_an_error() -> None:
+    """Trust never falls back to something else than what was asked for."""
+    with pytest.raises(FileNotFoundError):
+        network.trust({"SSL_CERT_FILE": "/absent.pem"})
+
+
+def test_credentials_come_from_netrc_then_from_the_index(tmp_path: Path) -> None:
+    """A host gets its own user and password; another host gets none."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine one.example login me password mine\n")
+    environment = {"NETRC": str(netrc), "UV_INDEX": "https://you:your%40s@two.example/simple https://three.example/"}
+    assert network.credentials(environment, "one.example") == ("me", "mine")
+    assert network.credentials(environment, "two.example") == ("you", "your@s")
+    assert network.credentials(environment, "three.example") is None
+    assert network.credentials({"HOME": str(tmp_path)}, "one.example") is None
+
+
+def test_credentials_do_not_follow_a_redirect_to_another_host(tmp_path: Path) -> None:
+    """What one host is told stays there."""
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append((request.url.host, request.headers.get("Authorization", "")))
+        if request.url.host == "one.example":
+            return httpx.Response(302, headers={"Location": "https://two.example/"})
+        return httpx.Response(200)
+
+    environment = {"HOME": str(tmp_path), "UV_DEFAULT_INDEX": "https://me:mine@one.example/"}
+    with network.client(environment, connections=1) as client:
+        client._mounts.clear()  # a proxy of this machine would otherwise take the requests
+        client._transport = httpx.MockTransport(answer)
+        client.get("https://one.example/file")
+    assert seen == [("one.example", "Basic bWU6bWluZQ=="), ("two.example", "")]
+
+
+def test_messages_lose_their_secrets() -> None:
+    """User and password vanish from addresses; the rest of a message stays."""
+    assert network.redact("GET https://me:secret@host/x failed at 12:30") == "GET https://***@host/x failed at 12:30"
