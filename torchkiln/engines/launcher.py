@@ -61,7 +61,10 @@ def chain(account: Account, env: Mapping[str, str], argv: tuple[str, ...], *, ow
     """
     start = [f"{FOLDER}/{files().loader}", "--library-path", FOLDER]
     for_command = [f"{name}={value}" for name, value in env.items() if name.startswith("LD_")]
-    switch = ["--pdeathsig", "KILL"]  # a change of user clears the one that bubblewrap set
+    switch = [
+        "--pdeathsig",
+        "KILL",
+    ]  # a change of user clears the one that bubblewrap set; see `guard` for another user
     if owners:
         bounding = "".join(f",+{name}" for name in KEPT) if account.uid == 0 else ""
         groups = ["--groups", ",".join(map(str, account.groups))] if account.groups else ["--clear-groups"]
