@@ -121,21 +121,13 @@ def test_pip_and_uv_install_from_a_lock(tool: str, tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text(lockfile.render(lockfile.make(Inputs(requirements=("toy",), python="3.11"), [pin], "uv 1")))
     program = {"pip": [sys.executable, "-m", "pip"], "uv": [uv.find_uv_bin(), "pip"]}[tool]
-    install = [
-        *program,
-        "install",
-        "--target",
-        str(tmp_path / "site"),
-        "--no-deps",
-        "--no-index",
-        "--find-links",
-        str(tmp_path),
-    ]
+    options = ["--no-deps", "--no-index", "--require-hashes", "--find-links", str(tmp_path)]
     for body, good in ((content, True), (loopback.wheel("toy", "1.0+cpu", body=b"other"), False)):
         (tmp_path / pin.filename).write_bytes(body)
-        cache = {"UV_CACHE_DIR": str(tmp_path / f"cache-{good}"), "PIP_NO_CACHE_DIR": "1", "UV_PYTHON": sys.executable}
+        settings = {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1", "UV_PYTHON": sys.executable}
+        target = str(tmp_path / f"site-{good}")
         done = process.run(
-            [*install, "--require-hashes", "-r", str(lock)], env={**os.environ, **cache, "UV_PYTHON": sys.executable}
+            [*program, "install", *options, "--target", target, "-r", str(lock)], env={**os.environ, **settings}
         )
         said = (done.stdout + done.stderr).decode()
         assert (done.returncode == 0) is good, said
