@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import tempfile
 import threading
 import time
@@ -45,6 +46,8 @@ class Figures:
     wheel_bytes: int
     layer_bytes: int
     unpacked_bytes: int
+    member_bytes: int
+    """What the floor inflated: the layers' content without tar headers."""
     workers: int
     repeats: int
     layers_seconds: float
@@ -52,6 +55,11 @@ class Figures:
     floor_seconds: float
     """Inflate and hash alone: the best of the repeats."""
     ratio: float
+    """Of the two: what counts on a machine that does nothing else."""
+    layers_cpu_seconds: float
+    """User and system time of all workers, least of the repeats: hardly moved by what else the machine does."""
+    floor_cpu_seconds: float
+    cpu_ratio: float
     peak_mb: float
     """Resident memory of all processes together while making layers, pages they share counted once each."""
 
@@ -61,29 +69,32 @@ def measure(wheels: Sequence[Path], *, workers: int = 0, repeats: int = 1, folde
     paths = {digest.encoded(digest.of_file(path)[0]): path for path in wheels}
     specs = [WheelSpec(pins=(_pin(path, sha256),)) for sha256, path in paths.items()]
     largest = [(path,) for path in sorted(wheels, key=lambda path: -path.stat().st_size)]
-    slow: list[float] = []
-    fast: list[float] = []
+    slow: list[tuple[float, float]] = []
+    fast: list[tuple[float, float]] = []
     peaks: list[float] = []
     layers: tuple[Layer, ...] = ()
     for _ in range(repeats):
-        began = time.monotonic()
-        for _done in pool.each(floor, largest, workers=workers):
-            pass
-        fast.append(time.monotonic() - began)
-        with tempfile.TemporaryDirectory(dir=folder) as store, _peak(peaks):
-            began = time.monotonic()
+        with _timed(fast):
+            total = sum(size for _, size in pool.each(floor, largest, workers=workers))
+        with tempfile.TemporaryDirectory(dir=folder) as store, _peak(peaks), _timed(slow):
             layers = wheel.build_all(Store(Path(store)), specs, paths, workers=workers)
-            slow.append(time.monotonic() - began)
+    (layers_seconds, layers_cpu), (floor_seconds, floor_cpu) = (
+        map(min, zip(*times, strict=True)) for times in (slow, fast)
+    )
     return Figures(
         wheels=len(wheels),
         wheel_bytes=sum(path.stat().st_size for path in wheels),
         layer_bytes=sum(layer.descriptor.size for layer in layers),
         unpacked_bytes=sum(layer.unpacked_size for layer in layers),
+        member_bytes=total,
         workers=min(workers or len(os.sched_getaffinity(0)), len(wheels), pool.MOST),
         repeats=repeats,
-        layers_seconds=round(min(slow), 2),
-        floor_seconds=round(min(fast), 2),
-        ratio=round(min(slow) / min(fast), 2),
+        layers_seconds=round(layers_seconds, 2),
+        floor_seconds=round(floor_seconds, 2),
+        ratio=round(layers_seconds / floor_seconds, 2),
+        layers_cpu_seconds=round(layers_cpu, 2),
+        floor_cpu_seconds=round(floor_cpu, 2),
+        cpu_ratio=round(layers_cpu / floor_cpu, 2),
         peak_mb=round(max(peaks) / (1 << 20), 1),
     )
 
@@ -106,6 +117,15 @@ def floor(path: Path) -> int:
 def _pin(path: Path, sha256: str) -> Pin:
     name, version, *_ = parse_wheel_filename(path.name)
     return Pin(name=name, version=str(version), sha256=sha256, filename=path.name, size=path.stat().st_size)
+
+
+@contextmanager
+def _timed(times: list[tuple[float, float]]) -> Iterator[None]:
+    """Seconds by the clock, and by the processors of the children that ended meanwhile."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    yield
+    took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    times.append((took, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime))
 
 
 @contextmanager
@@ -157,7 +177,7 @@ def main() -> None:
             sorted(given.folder.glob("*.whl")), workers=given.workers, repeats=given.repeats, folder=given.temporary
         )
     )
-    print(json.dumps(figures) if given.json else "\n".join(f"{name:16} {value}" for name, value in figures.items()))
+    print(json.dumps(figures) if given.json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))
 
 
 if __name__ == "__main__":

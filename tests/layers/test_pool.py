@@ -1,0 +1,108 @@
+"""Worker processes: results and errors come back, and no worker outlives its parent, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from torchkiln import process
+from torchkiln.errors import HostError, WheelError
+from torchkiln.layers import pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import Popen
+
+
+def double(number: int) -> int:
+    """A job that succeeds."""
+    return number * 2
+
+
+def refuse(number: int) -> int:
+    """A job that fails at 3."""
+    if number == 3:
+        raise WheelError("three", where="here", remedy="four")
+    return number
+
+
+def die(number: int) -> int:
+    """A job whose process is gone at 2, as when memory runs out."""
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def linger(folder: str, number: int) -> int:
+    """A job that works for a minute, and tidies up if it is stopped."""
+    partial = Path(folder) / f"partial-{number}-{os.getpid()}"
+    partial.touch()
+    try:
+        time.sleep(60)
+    finally:
+        partial.unlink()
+    return number
+
+
+def test_every_result_with_its_index() -> None:
+    """In the order in which they finish, each once."""
+    assert dict(pool.each(double, [(number,) for number in range(9)], workers=3)) == {n: 2 * n for n in range(9)}
+    assert list(pool.each(double, [])) == []
+
+
+def test_the_first_error_is_raised_whole() -> None:
+    """With what, where and remedy, and the other workers are ended."""
+    with pytest.raises(WheelError) as caught:
+        dict(pool.each(refuse, [(number,) for number in range(9)], workers=2))
+    assert (caught.value.what, caught.value.where, caught.value.remedy) == ("three", "here", "four")
+
+
+def test_a_worker_that_dies_is_an_error() -> None:
+    """Not a hang: its exit status is named."""
+    with pytest.raises(HostError, match="ended with status -9"):
+        dict(pool.each(die, [(number,) for number in range(5)], workers=2))
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, ".")
+from tests.layers import test_pool
+from torchkiln.layers import pool
+if __name__ == "__main__":
+    dict(pool.each(test_pool.linger, [(sys.argv[1], 1), (sys.argv[1], 2)], workers=2))
+"""
+
+
+def parent(folder: Path) -> Popen[bytes]:
+    """A process whose two workers are busy."""
+    script = folder / "program.py"
+    script.write_text(PROGRAM)
+    started = process.start([sys.executable, str(script), str(folder)], env={**os.environ, "PYTHONPATH": "."})
+    _until(lambda: len(list(folder.glob("partial-*"))) == 2, started)
+    return started
+
+
+def _until(condition: Callable[[], bool], started: Popen[bytes]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    started.kill()
+    pytest.fail(f"waited in vain: {started.communicate()[1].decode()}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C, kill, kill -9 of the parent alone: its workers stop within moments and leave nothing half done."""
+    started = parent(tmp_path)
+    workers = [int(path.name.rpartition("-")[2]) for path in tmp_path.glob("partial-*")]
+    started.send_signal(number)
+    started.communicate()
+    _until(lambda: not list(tmp_path.glob("partial-*")), started)
+    _until(lambda: not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers), started)
