@@ -106,3 +106,19 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     started.communicate()
     _until(lambda: not list(tmp_path.glob("partial-*")), started)
     _until(lambda: not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers), started)
+
+
+def test_one_call_beside_the_caller(tmp_path: Path) -> None:
+    """Its result or its error when asked for; leaving early stops it and lets it tidy up."""
+    with pool.beside(double, 21) as result:
+        assert result() == 42
+    with pool.beside(refuse, 3) as result, pytest.raises(WheelError, match="three"):
+        result()
+    with pool.beside(linger, str(tmp_path), 1):
+        for _ in range(600):
+            if list(tmp_path.glob("partial-*")):
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("the call did not begin")
+    assert list(tmp_path.glob("partial-*")) == []
