@@ -1,0 +1,184 @@
+"""What the Docker engine promises beyond the contract."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import termios
+import time
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import docker as sdk
+import pytest
+
+from torchkiln import rootfs
+from torchkiln.engines import Command, archive, table
+from torchkiln.engines.docker import Docker
+from torchkiln.errors import EngineError, ImageError
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import config_bytes, manifest_descriptor
+from torchkiln.oci.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from docker import DockerClient
+
+    from torchkiln.home import Home
+    from torchkiln.oci.image import Image
+
+RUNNER = """
+import sys
+from pathlib import Path
+from torchkiln.engines import Command
+from torchkiln.engines.docker import Docker
+from torchkiln.oci import load
+
+found = load.layout(f"{sys.argv[1]}:toy")
+command = Command(argv=("sh", "-c", "echo begun; sleep 600"))
+Docker(found.store).run(found.image, command, output=lambda piece: print(piece, flush=True))
+"""
+
+
+@pytest.fixture
+def client() -> Iterator[DockerClient]:
+    """A look from outside."""
+    with closing(sdk.from_env()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def docker(store: Store) -> Docker:
+    """The engine over this test's store."""
+    return Docker(store)
+
+
+def test_archive_is_a_tar_of_blobs(store: Store, toy: Image) -> None:
+    """What is sent holds both kinds of index and each blob once, under its digest."""
+    doubled = replace(toy, layers=(*toy.layers, toy.layers[1]))
+    pieces = list(archive.stream(doubled, store, ["torchkiln/toy:latest"]))
+    assert max(map(len, pieces)) <= digests.CHUNK
+    with tarfile.open(fileobj=BytesIO(b"".join(pieces))) as sent:
+        names = sent.getnames()
+        blobs = [name for name in names if name.startswith("blobs/sha256/")]
+        for name in blobs:
+            content = sent.extractfile(name)
+            assert content is not None
+            assert digests.of_bytes(content.read()) == f"sha256:{name.rpartition('/')[2]}"
+    assert set(names) - set(blobs) == {"oci-layout", "index.json", "manifest.json"}
+    assert len(blobs) == len(set(blobs)) == 4
+
+
+@pytest.mark.docker
+def test_load(docker: Docker, toy: Image, client: DockerClient) -> None:
+    """An image is loaded under its tags, with its own id; a second time nothing is sent, also for another tag."""
+    unique = replace(toy, config=replace(toy.config, labels={"test": str(time.time_ns())}))
+    ids = {digests.of_bytes(config_bytes(unique)), manifest_descriptor(unique).digest}
+    first = docker.load(unique, ["torchkiln/test-load:one"])
+    assert first in ids
+    docker.store.path(unique.layers[0].descriptor.digest).unlink()
+    assert docker.load(unique, ["torchkiln/test-load:two"]) == first
+    found = client.images.get("torchkiln/test-load:two")
+    assert (found.id, sorted(found.tags)) == (first, ["torchkiln/test-load:one", "torchkiln/test-load:two"])
+    client.images.remove(first, force=True)
+
+
+@pytest.mark.docker
+def test_load_that_fails(docker: Docker, toy: Image) -> None:
+    """A layer that is not what the config says is refused by the engine, and that is an EngineError."""
+    swapped = tuple(replace(layer, diff_id=digests.of_bytes(layer.diff_id.encode())) for layer in toy.layers)
+    with pytest.raises(EngineError, match="load"):
+        docker.load(replace(toy, layers=swapped), ["torchkiln/test-load:bad"])
+
+
+@pytest.mark.docker
+def test_image_of_the_engine(docker: Docker, toy: Image, tmp_path: Path) -> None:
+    """`docker-daemon:NAME` reads back the same config and tars; an unknown name is an error."""
+    docker.load(toy, ["torchkiln/test-save:latest"])
+    found = table.open_image("docker-daemon:torchkiln/test-save:latest", Store(tmp_path / "scratch"))
+    assert [layer.diff_id for layer in found.image.layers] == [layer.diff_id for layer in toy.layers]
+    assert found.image.config == toy.config
+    assert found.digest in {digests.of_bytes(config_bytes(toy)), manifest_descriptor(toy).digest}
+    with pytest.raises(EngineError):
+        table.open_image("docker-daemon:torchkiln/none:such", Store(tmp_path / "scratch"))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays(docker: Docker, toy: Image, client: DockerClient, number: int) -> None:
+    """Ctrl-C removes the container at once; what kill -9 leaves, the next run removes."""
+    docker.store.put_image(toy, "toy")
+    command = [sys.executable, "-c", RUNNER, str(docker.store.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        assert b"begun" in parent.stdout.readline()
+        parent.send_signal(number)
+        parent.wait(60)
+    if number == signal.SIGKILL:
+        docker.run(toy, Command(argv=("true",)))
+    owners = [row.labels.get("org.torchkiln.owner", "") for row in client.containers.list(all=True)]
+    assert not [owner for owner in owners if owner.endswith(f":{parent.pid}")]
+
+
+def test_no_engine(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Home) -> None:
+    """Without one, `lacks` says where it looked, and asking for it by name is an error that says so, too."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert "none.sock" in Docker(store).lacks()
+    trees = partial(rootfs.tree, home, store)
+    with pytest.raises(EngineError, match="docker does not work here"):
+        table.pick("docker", store, trees)
+    with pytest.raises(EngineError, match="no engine 'podman'"):
+        table.pick("podman", store, trees)
+    with pytest.raises(ImageError, match="no image reference"):
+        table.open_image("http://x", store)
+
+
+@pytest.mark.sandbox
+def test_the_choice_falls_to_the_sandbox(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Home
+) -> None:
+    """`auto` takes what works."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert table.pick("auto", store, partial(rootfs.tree, home, store)).name == "sandbox"
+    assert os.environ["DOCKER_HOST"].endswith("none.sock")
+
+
+@pytest.mark.docker
+def test_shell_on_a_terminal(docker: Docker, toy: Image) -> None:
+    """A shell in a container has our terminal's size, takes Ctrl-C, and gives its status."""
+    docker.store.put_image(toy, "toy")
+    child, ours = pty.fork()
+    if child == 0:  # pragma: no cover
+        script = (
+            RUNNER.partition("command =")[0] + 'sys.exit(Docker(found.store).shell(found.image, Command(argv=("sh",))))'
+        )
+        os.execv(sys.executable, [sys.executable, "-c", script, str(docker.store.root)])  # noqa: S606  the shell is inside
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+    seen = b""
+
+    def read_until(mark: bytes) -> None:
+        nonlocal seen
+        while mark not in seen:
+            seen += os.read(ours, 4096)
+
+    read_until(b"$ ")
+    os.write(ours, b"stty size; echo si$((1+1))ze; sleep 60\n")
+    read_until(b"si2ze")
+    time.sleep(0.3)
+    os.write(ours, b"\x03")
+    os.write(ours, b"echo in$((1+1))terrupted; exit 4\n")
+    read_until(b"in2terrupted")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    os.close(ours)
+    assert b"33 77" in seen
