@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import json
+import tarfile
 import threading
 import time
 import zipfile
@@ -52,6 +53,22 @@ class File:
     sha256: str
     """As listed; empty for none."""
     yanked: str = ""
+
+
+def sdist(name: str, version: str, *, code: str) -> File:
+    """A source archive whose build backend runs `code` as soon as it is asked for anything."""
+    members = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": code,
+    }
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for path, text in members.items():
+            member = tarfile.TarInfo(f"{name}-{version}/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    content = stream.getvalue()
+    return File(content=content, core=b"", sha256=hashlib.sha256(content).hexdigest())
 
 
 @dataclass
@@ -146,7 +163,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "url": f"{self.index.url}/files/{folder}/{quote(name)}",
                 "hashes": {"sha256": file.sha256} if file.sha256 else {},
                 "size": len(file.content),
-                "core-metadata": True,
+                "core-metadata": bool(file.core),
                 "yanked": file.yanked or False,
             }
             for name, file in self.listed(folder, project).items()

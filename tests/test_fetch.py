@@ -175,9 +175,10 @@ def test_every_failure_is_told(home: Home, index: Index) -> None:
 def test_a_vanished_wheel_is_taken_from_a_folder(home: Home, index: Index, tmp_path: Path) -> None:
     """A local copy with the locked hash is used, and then nobody is asked."""
     pin = index.add("one", "1")
-    (tmp_path / pin.filename).write_bytes(index.files["simple"].pop(pin.filename).content)
+    local = tmp_path / pin.filename
+    local.write_bytes(index.files["simple"].pop(pin.filename).content)
     found = fetched(home, index, pin, TORCHKILN_FIND_LINKS=f"{tmp_path / 'absent'}:{tmp_path}")
-    assert found[pin.sha256].is_file()
+    assert found[pin.sha256].samefile(local)  # linked: gigabytes are not there twice
     assert index.asked == []
 
 
@@ -304,3 +305,25 @@ def test_credentials_of_an_index_serve_its_files_and_stay_secret(
     kept = b"".join(path.read_bytes() for path in home.root.rglob("*") if path.is_file() and "uv" not in path.parts)
     assert "hunter2secret" not in told
     assert b"hunter2secret" not in kept
+
+
+def test_the_pinned_file_is_fetched_though_a_better_one_appeared(home: Home, index: Index) -> None:
+    """An index that got another wheel of the same version later still serves the one that was locked."""
+    pin = index.add("one", "1")
+    index.add("one", "1", "2-py3-none-any", body=b"rebuilt")
+    index.add("one", "1", "cp311-cp311-manylinux_2_28_x86_64", body=b"compiled")
+    assert fetched(home, index, pin)[pin.sha256].name == pin.filename
+
+
+def test_a_caller_that_fails_ends_the_downloads(home: Home, index: Index) -> None:
+    """When the work on a wheel raises, as Ctrl-C does, what has not begun is not begun any more."""
+    pins = [index.add(f"wheel{number}", "1") for number in range(20)]
+    for pin in pins:
+        index.faults[pin.filename] = ["slow"]
+
+    def fail(_pin: Pin, _path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch.fetch(home, lock_of(*pins), environment=index.environment(home.root), on_ready=fail)
+    assert len(index.asked) < 20

@@ -118,6 +118,12 @@ def test_rows_that_share_a_lock_must_ask_for_the_same(tmp_path: Path) -> None:
     text += "  - {releases: [torch25], accelerators: [cu124], gpus: [a100], base: bookworm, without: [torchaudio]}\n"
     with pytest.raises(MatrixError, match="torch25-cu124 and torch25-cu124-a100 share the lock"):
         load(tmp_path, text)
+    document = yaml.safe_load(MATRIX)
+    document["bases"]["older"] = document["bases"]["bookworm"] | {"glibc": "2.31"}
+    document["gpus"]["a100"] = {"arch": "sm_80"}
+    document["targets"].append({"releases": ["torch25"], "accelerators": ["cu124"], "gpus": ["a100"], "base": "older"})
+    with pytest.raises(MatrixError, match="differ in wheels or glibc"):
+        load(tmp_path, yaml.safe_dump(document))
 
 
 def test_products_take_gpus_flavours_and_excludes(tmp_path: Path) -> None:

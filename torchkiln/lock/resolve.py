@@ -13,6 +13,7 @@ from torchkiln.errors import FetchError, HashMismatchError, LockError, Torchkiln
 from torchkiln.lock import fit, lockfile, tags
 from torchkiln.lock.index import Offer, ask, resolver
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
+from torchkiln.matrix import facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,15 +28,15 @@ FIND_LINKS = "TORCHKILN_FIND_LINKS"
 def resolve(target: Target, environment: Mapping[str, str], hashes: Mapping[str, str] | None = None) -> Lock:
     """A lock for a row: one wheel for each package that uv chooses, as pip would pick it.
 
-    `hashes` are known sha256 by file name; another one is a HashMismatchError. LockError names every package that
-    has no wheel for the platform or no hash.
+    `hashes` are known sha256 by file name, those of the facts unless others are given; another one is a
+    HashMismatchError. LockError names every package that has no wheel for the platform.
     """
     asked = fit.asked(target)
     supported = tags.supported(target.base.python, target.arch, target.base.glibc)
     offers = ask(asked, asked.requirements, environment, _links(asked, environment, supported))
     chosen = _choose(offers, supported, target.id)
     pins = [_pin(offer, environment) for offer in chosen]
-    _hold_against(pins, hashes or {})
+    _hold_against(pins, facts.hashes(facts.read()) if hashes is None else hashes)
     lock = lockfile.make(asked, pins, resolver())
     fit.check_fits(lock, target)
     return lock

@@ -27,11 +27,11 @@ def supported(python: str, arch: str, glibc: str) -> tuple[Tag, ...]:
 
 def _platforms(arch: str, glibc: int) -> Iterator[str]:
     oldest = 5 if arch == "x86_64" else 17  # PEP 600: other machines begin with manylinux2014
+    yield f"linux_{arch}"
     for minor in range(glibc, oldest - 1, -1):
         yield f"manylinux_2_{minor}_{arch}"
         if minor in LEGACY:
             yield f"{LEGACY[minor]}_{arch}"
-    yield f"linux_{arch}"
 
 
 def rank(filename: str, tags: tuple[Tag, ...]) -> tuple[int, tuple[int, str]] | None:
