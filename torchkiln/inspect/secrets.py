@@ -35,7 +35,7 @@ PATHS = (
     ),
     ("an environment file", re.compile(r"(?:^|/)\.env$")),
     ("an SSH key", re.compile(r"(?:^|/)(?:id_(?:rsa|dsa|ecdsa|ed25519)|ssh_host_\w+_key)$")),
-    ("apt credentials", re.compile(r"^etc/apt/auth\.conf")),
+    ("apt credentials", re.compile(r"^etc/apt/auth\.conf(?:\.d/.|$)")),
 )
 VARIABLE = re.compile(
     r"(?i)(?:^|_)(?:token|secret|passw(?:or)?d|api_?key|credentials?|(?:https?_|all_|ftp_|no_)?proxy)$"

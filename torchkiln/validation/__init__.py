@@ -49,22 +49,32 @@ def validate(
     suite: Path,
     checks: Sequence[str] = (),
     profile: str = "smoke",
+    store: Store | None = None,
+    digest: str = "",
     output: Callable[[bytes], None] | None = None,
 ) -> ValidationReport:
-    """Hold an image of the local store against a row; without a usable engine only the static checks can answer.
+    """Hold an image against a row; without a usable engine only the static checks can answer.
 
+    `store` and `digest` say where the layers lie and what the image is known by, if not in the local store by its own.
     `suite` is the checkout's validate/ folder, `checks` selects by id or glob (all, if empty), `output` hears the
     suite's progress as it comes.
     """
     chosen = tuple(checks) or ("*",)
-    layers = facts.contents(Store(home.store), home, image.layers)
+    layers = facts.contents(store or Store(home.store), home, image.layers)
     static = tuple(_static(finding, chosen) for finding in inspect(subject(target, lock, image, layers)))
-    asking = Asking(suite=suite, home=home, expectation=expectation(target, lock), checks=chosen, profile=profile)
+    asking = Asking(
+        suite=suite,
+        home=home,
+        expectation=expectation(target, lock),
+        checks=chosen,
+        profile=profile,
+        gpus=target.accelerator.kind != "cpu" and engine is not None and "gpu" not in engine.restrictions(),
+    )
     run = container.run(engine, image, asking, output)
     results, unmatched = _required((*static, *run.results), target.required)
     return ValidationReport(
         target=target.id,
-        digest=manifest_descriptor(image).digest,
+        digest=digest or manifest_descriptor(image).digest,
         engine=engine.name if engine else "none",
         host=run.host,
         checks=results,

@@ -46,6 +46,8 @@ class Asking:
     expectation: bytes
     checks: tuple[str, ...]
     profile: str
+    gpus: bool
+    """Whether to ask the engine for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def _command(asking: Asking, expected: Path, checks: Sequence[str]) -> Command:
             Mount(source=asking.suite.absolute(), target=f"{GATE}/validate"),
             Mount(source=expected, target=f"{GATE}/expect.json"),
         ),
-        gpus=True,
+        gpus=asking.gpus,
         limits=Limits(seconds=SECONDS, shm_bytes=SHM_BYTES),
     )  # fmt: skip
 

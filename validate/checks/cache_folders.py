@@ -33,7 +33,7 @@ def _problem(variable: str) -> str:
     folder = os.environ.get(variable, "")
     if not folder:
         return f"{variable} is not set"
-    nearest = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
+    nearest = next(path for path in (Path(folder), *Path(folder).parents) if os.path.exists(path))  # noqa: PTH110  a forbidden folder is no error
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

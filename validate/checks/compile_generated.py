@@ -25,9 +25,9 @@ def run(_expect: Expect, _context: Context) -> Result:
     torch.manual_seed(0)
     inputs = (torch.randn(64, 257), torch.randn(64, 257))
     proof = prove(function, inputs)
-    data = {"device": "CPU", "vector_isa": _vector_isa(), **proof.data}
     if proof.problems:
-        return failed("; ".join(proof.problems), **data)
+        return failed("; ".join(proof.problems), device="CPU", **proof.data)
+    data = {"device": "CPU", "vector_isa": _vector_isa(), **proof.data}
     if not equal(torch, proof.output, function(*inputs)):
         return failed("compiled results differ from eager", **data)
     return passed(f"CPU: {data['generated_kernels']} kernel, compiled in {data['compile_seconds']} s", **data)
