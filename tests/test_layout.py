@@ -10,7 +10,7 @@ import torchkiln
 PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
-    "pipeline", "doctor", "garbage", "report", "publish", "validation", "layers", "fetch", "download", "inspect",
+    "pipeline", "report", "doctor", "garbage", "publish", "validation", "layers", "fetch", "download", "inspect",
     "rootfs", "engines", "plan", "lock", "matrix", "oci", "home", "process", "network", "console", "errors",
 )  # fmt: skip
 

@@ -55,7 +55,7 @@ raise SystemExit(engine.shell(found.image, command) if mode == "shell" else engi
 @pytest.fixture
 def shared() -> Iterator[Path]:
     """A folder that any uid inside may write."""
-    folder = Path(f"/var/tmp/torchkiln-test-{os.getpid()}")  # noqa: S108  pytest's own folders are private
+    folder = Path(f"/var/tmp/torchkiln-test-{os.getpid()}")
     folder.mkdir()
     folder.chmod(0o777)
     yield folder

@@ -1,0 +1,58 @@
+"""The command line, as a user calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+ROW = "torch213-cpu"
+FIND_LINKS = os.environ.get("TORCHKILN_FIND_LINKS", "")
+HOME = os.environ.get("TORCHKILN_HOME", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Kiln:
+    """The command line, as a user calls it, with a cache folder of its own."""
+
+    home: Path
+
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401  Popen's
+        """Start a task; stdout and stderr are captured."""
+        variables = {**os.environ, "TORCHKILN_HOME": str(self.home), "TORCHKILN_FIND_LINKS": FIND_LINKS, **(env or {})}
+        command = [sys.executable, "-m", "invoke", *arguments]
+        return subprocess.Popen(
+            command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+        )
+
+    def run(self, *arguments: str, status: int = 0, env: Mapping[str, str] | None = None) -> str:
+        """Run a task to its end; what it printed on stdout."""
+        with self.start(*arguments, env=env) as process:
+            out, err = process.communicate(timeout=1500)
+        assert process.returncode == status, f"{arguments} ended with {process.returncode}:\n{err.decode()[-4000:]}"
+        return out.decode()
+
+    def refused(self, *arguments: str, status: int, env: Mapping[str, str] | None = None) -> str:
+        """Run a task that must fail; what it said on stderr."""
+        with self.start(*arguments, env=env) as process:
+            out, err = process.communicate(timeout=1500)
+        assert process.returncode == status, f"{arguments} ended with {process.returncode}:\n{err.decode()[-4000:]}"
+        assert b"Traceback" not in err
+        assert out == b""
+        return err.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The built row."""
+
+    kiln: Kiln
+    entry: Mapping[str, Any]
+    """Its entry in `build --json`."""
