@@ -32,7 +32,7 @@ def as_stranger(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root the other tests run unprivileged anyway")
 def test_everything_holds_without_privilege() -> None:
     """The sandbox's and rootfs's own tests pass for a user who is nobody; only what needs many users is skipped."""
-    home = Path(f"/var/tmp/torchkiln-stranger-{os.getpid()}")  # noqa: S108  pytest's own folders are private
+    home = Path(f"/var/tmp/torchkiln-stranger-{os.getpid()}")
     home.mkdir()
     os.chown(home, STRANGER, STRANGER)
     try:
