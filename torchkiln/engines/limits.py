@@ -43,8 +43,11 @@ def group(limits: Limits) -> Iterator[tuple[Path, ...]]:
     made: list[Path] = []
     try:
         _sweep()
-        with suppress(OSError):
+        try:
             _make(limits, made)
+        except OSError:  # half a bound is none: the caller falls back
+            while made:
+                _remove(made.pop())
         yield tuple(made)
     finally:
         for folder in made:
