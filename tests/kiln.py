@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 ROW = "torch213-cpu"
 FIND_LINKS = os.environ.get("TORCHKILN_FIND_LINKS", "")
 HOME = os.environ.get("TORCHKILN_HOME", "")
