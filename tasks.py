@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from invoke.context import Context
 
-    from torchkiln.engines import Engine
     from torchkiln.matrix.target import Target
     from torchkiln.pipeline import Built, Project
     from torchkiln.validation import ValidationReport
@@ -115,14 +114,6 @@ def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
             "no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them"
         )
     return select(schema.load(ROOT / "matrix.yaml").targets, patterns)
-
-
-def engine_of(work: Project, name: str) -> Engine:
-    """The engine of --engine."""
-    from torchkiln import rootfs
-    from torchkiln.engines import table
-
-    return table.pick(name, work.store, functools.partial(rootfs.tree, work.home, work.store))
 
 
 def built_json(work: Project, built: Built) -> dict[str, Any]:
@@ -251,7 +242,7 @@ def build(
     if require not in {"", "pass"}:
         raise UnknownTargetError(f"--require {require} is not known", remedy="--require pass")
     work, chosen = project(), rows(target)
-    runner = engine_of(work, engine) if validate else None
+    runner = pipeline.engine(work, engine) if validate else None
     built = [pipeline.build(work, row, runner, frozen=frozen) for row in chosen]
     for one in () if json else built:
         if one.report:
@@ -290,7 +281,8 @@ def validate(
 
     work, row = project(), one_row(target)
     with pipeline.subject(work, row, image) as subject:
-        report = pipeline.validate(work, row, subject.image, engine_of(work, engine), checks=checks)
+        runner = pipeline.engine(work, engine, subject.store)
+        report = pipeline.validate(work, row, subject, runner, checks=checks)
     show(report.to_json() if json else tables.validation(report))
     judge([report], require_pass=True)
 
@@ -324,7 +316,7 @@ def shell(_: Context, target: Sequence[str], engine: str = "auto", user: str = "
     work = project()
     with pipeline.subject(work, one_row(target)) as subject:
         argv = tuple(shlex.split(command)) or ("bash",)
-        runner = engine_of(work, engine)
+        runner = pipeline.engine(work, engine)
         asked = Command(
             argv=argv,
             user=user,

@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchkiln import fetch, validation
+from torchkiln import fetch, rootfs, validation
 from torchkiln.console import note, progress, step
-from torchkiln.engines import docker
-from torchkiln.errors import ImageError, StoreError
+from torchkiln.engines import table
+from torchkiln.errors import StoreError
 from torchkiln.home import write_atomically
 from torchkiln.layers import bytecode, environment, pool, suite, wheel
 from torchkiln.layers.base import debian
 from torchkiln.lock import fit, lockfile, resolve
 from torchkiln.matrix import compat, facts, schema
 from torchkiln.matrix.target import select
-from torchkiln.oci import load
 from torchkiln.oci.image import Image, Layer, append
+from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
 from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, ImagePlan, SuiteSpec, WheelSpec, plan
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import BaseLock, Lock
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
-    from torchkiln.oci.load import Foreign
     from torchkiln.plan import LayerSpec
     from torchkiln.validation import ValidationReport
 
@@ -127,11 +126,12 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
         plan = planned(project, target)
         image = assemble(project, plan, locked(project, target)[0], frozen=frozen, stages=stages)
         digest = project.store.put_image(image, target.id).digest
+        made = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")
         report = None
         if engine is not None:
             with step("validate", stages):
-                report = validate(project, target, image, engine)
+                report = validate(project, target, made, engine)
     seconds = round(time.monotonic() - began, 3)
     return Built(target=target, plan=plan, image=image, digest=digest, seconds=seconds, stages=stages, report=report)
 
@@ -139,31 +139,38 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
 @contextmanager
 def subject(project: Project, target: Target, reference: str = "") -> Iterator[Foreign]:
     """The built image of a row, or the one at `oci:DIR[:REF]` or `docker-daemon:NAME`, as long as it is needed."""
-    if reference.startswith("docker-daemon:"):
-        with tempfile.TemporaryDirectory(prefix="image-", dir=project.home.temporary) as folder:
-            name = reference.removeprefix("docker-daemon:")
-            with step(f"read {name} from the Docker engine"):
-                read = load.archive(docker.save(name), Store(Path(folder)), name)
-            yield read
-    elif reference.startswith("oci:"):
-        yield load.layout(reference)
-    elif reference:
-        raise ImageError(f"no such image: {reference}", remedy="oci:DIR[:REF] or docker-daemon:NAME")
-    else:
-        if target.id not in project.store.refs():
-            raise StoreError(
-                f"{target.id} is not built", where=str(project.home.store), remedy=f"./inv build --target {target.id}"
-            )
-        yield load.layout(f"oci:{project.home.store}:{target.id}")
+    if not reference and target.id not in project.store.refs():
+        remedy = f"./inv build --target {target.id}"
+        raise StoreError(f"{target.id} is not built", where=str(project.home.store), remedy=remedy)
+    with (
+        project.home.lock("use", shared=True),
+        tempfile.TemporaryDirectory(prefix="image-", dir=project.home.temporary) as scratch,
+    ):
+        yield table.open_image(reference or f"oci:{project.home.store}:{target.id}", Store(Path(scratch)))
+
+
+def engine(project: Project, name: str, store: Store | None = None) -> Engine:
+    """The engine of that name, for images of a store."""
+    store = store or project.store
+    return table.pick(name, store, partial(rootfs.tree, project.home, store))
 
 
 def validate(
-    project: Project, target: Target, image: Image, engine: Engine, *, checks: Sequence[str] = ()
+    project: Project, target: Target, subject: Foreign, engine: Engine | None, *, checks: Sequence[str] = ()
 ) -> ValidationReport:
-    """Hold an image of the store against its row."""
+    """Hold an image against a row."""
     lock, _ = locked(project, target)
     return validation.validate(
-        engine, image, target, lock, suite=project.suite, home=project.home, checks=checks, output=progress
+        engine,
+        subject.image,
+        target,
+        lock,
+        project.home,
+        suite=project.suite,
+        checks=checks,
+        store=subject.store,
+        digest=subject.digest,
+        output=progress,
     )
 
 
