@@ -112,6 +112,15 @@ def test_image_cannot_shorten_its_list(home: Home, outcome: Outcome, said: str) 
     assert {found.id for found in others} == set(identifiers(SUITE))
 
 
+def test_progress_leaves_the_report_out() -> None:
+    """Lines come whole, however the pieces are cut, and the JSON document stays for the report."""
+    heard: list[bytes] = []
+    hear = container._progress_only(heard.append)
+    for piece in (b"pass  tor", b"ch.import\nfail  x", b'\n{"schema": 1, ', b'"checks": []}\n'):
+        hear(piece)
+    assert heard == [b"pass  torch.import\n", b"fail  x\n"]
+
+
 def test_without_an_engine_static_checks_still_answer(home: Home) -> None:
     """The report says that nothing ran."""
     report = validate(None, Image(config=config(TARGET, LOCK)), TARGET, LOCK, home, suite=SUITE)

@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from isal import igzip
 
 from torchkiln.errors import ImageError
 from torchkiln.home import write_atomically
-from torchkiln.inspect import listing
+from torchkiln.inspect import listing, secrets
 from torchkiln.inspect.listing import Contents
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from typing import BinaryIO
 
     from torchkiln.home import Home
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
 
-FORMAT = 1
-"""Counts changes of what is read; an older entry is read again."""
+READER = digests.encoded(digests.of_bytes(b"".join(Path(each.__file__).read_bytes() for each in (listing, secrets))))[
+    :16
+]
+"""Names what is read and how; what another reader remembered is read again."""
 READERS = 4
 """Inflating releases the interpreter lock; more readers than processors gain nothing."""
 
@@ -37,7 +39,7 @@ def contents(store: Store, home: Home, layers: Sequence[Layer]) -> tuple[Content
 
 
 def _contents(store: Store, home: Home, layer: Layer) -> Contents:
-    path = home.facts / f"{FORMAT}-{digests.encoded(layer.diff_id)}.json"
+    path = home.facts / f"{READER}-{digests.encoded(layer.diff_id)}.json"
     remembered = _remembered(path)
     if remembered is not None:
         return remembered

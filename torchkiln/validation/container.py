@@ -69,10 +69,25 @@ def run(engine: Engine | None, image: Image, asking: Asking, output: Callable[[b
         expected.chmod(0o644)
         Path(folder).chmod(0o755)
         try:
-            first = _answers(engine.run(image, _command(asking, expected, asking.checks), output=output), asking)
+            command = _command(asking, expected, asking.checks)
+            first = _answers(engine.run(image, command, output=_progress_only(output) if output else None), asking)
             return _with_other_user(engine, image, asking, expected, first)
         except EngineError as error:
             return _unanswered(asking, "environment", f"the engine could not run the image: {error.what}")
+
+
+def _progress_only(output: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Whole lines for people; the report, one line of JSON that comes the same way, is left out."""
+    rest = b""
+
+    def hear(piece: bytes) -> None:
+        nonlocal rest
+        *lines, rest = (rest + piece).split(b"\n")
+        said = [line for line in lines if line and not line.startswith(b"{")]
+        if said:
+            output(b"\n".join(said) + b"\n")
+
+    return hear
 
 
 def _command(asking: Asking, expected: Path, checks: Sequence[str]) -> Command:
