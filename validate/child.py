@@ -45,5 +45,10 @@ def judged(error: BaseException) -> Result:
         if isinstance(cause, OSError) and cause.errno in FULL:
             return host_fault(f"the disk is full: {cause.filename or cause}")
         cause = cause.__cause__ or cause.__context__
-    lines = str(error).strip().splitlines() or [""]
-    return failed(f"{type(error).__name__}: {lines[0][:500]}", traceback=traceback.format_exc()[-TAIL:])
+    return failed(f"{type(error).__name__}: {headline(str(error))}", traceback=traceback.format_exc()[-TAIL:])
+
+
+def headline(message: str) -> str:
+    """The first line of a message, with the second where the first only announces it (Dynamo's "… raised:")."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()] or [""]
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])[:500]

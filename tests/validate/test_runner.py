@@ -66,6 +66,7 @@ def test_all_passed(ask: Ask) -> None:
     [
         ("return failed('wrong')", "fail", "wrong"),
         ("raise ValueError('odd')", "fail", "ValueError: odd"),
+        (r"raise ValueError('raised:\nOSError: no')", "fail", "ValueError: raised: OSError: no"),
         ("import os; os._exit(3)", "fail", "by exit status 3"),
         ("import os; os.kill(os.getpid(), 11)", "fail", "by signal 11"),
         ("import time; time.sleep(60)", "fail", "no answer within 3 s"),

@@ -12,7 +12,7 @@ from isal import igzip
 
 from torchkiln.errors import ImageError
 from torchkiln.home import write_atomically
-from torchkiln.inspect import listing, secrets
+from torchkiln.inspect import listing
 from torchkiln.inspect.listing import Contents
 from torchkiln.oci import digest as digests
 
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
 
-READER = digests.encoded(digests.of_bytes(b"".join(Path(each.__file__).read_bytes() for each in (listing, secrets))))[
-    :16
-]
+_SOURCES = (Path(__file__).with_name(name).read_bytes() for name in ("listing.py", "secrets.py"))
+READER = digests.encoded(digests.of_bytes(b"".join(_SOURCES)))[:16]
 """Names what is read and how; what another reader remembered is read again."""
 READERS = 4
 """Inflating releases the interpreter lock; more readers than processors gain nothing."""
