@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -10,8 +11,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,8 +33,6 @@ from torchkiln.oci.image import Config, Image
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.layers.conftest import Made
     from torchkiln.home import Home
     from torchkiln.layers.archive import Content
@@ -481,6 +482,37 @@ def test_an_unreachable_archive_is_a_clear_error(home: Home) -> None:
     assert bootstrap.MIRROR in caught.value.remedy
     assert home.lookup(planned.key) is None
     assert list(home.temporary.iterdir()) == []
+
+
+@pytest.mark.network
+def test_a_kill_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
+    """After SIGKILL amid the build nothing runs on, nothing stays mounted, and `gc` can remove what lies about."""
+    if os.geteuid() != 0:
+        pytest.skip("mmdebstrap mounts as root only")
+    home = tmp_path / "home"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", ELSEWHERE, str(ROOT), str(home)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        assert child.stderr
+        said = next((line for line in child.stderr if b"installing essential packages" in line), b"")
+        child.kill()
+    assert said
+    for _ in range(100):
+        if not (left := _processes_about(home)):
+            break
+        time.sleep(0.1)
+    assert left == []
+    assert str(home) not in _text("/proc/self/mounts")
+    shutil.rmtree(home)
+
+
+def _processes_about(path: Path) -> list[bytes]:
+    """Command lines of processes that name a path."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(entry.read_bytes())
+    return [line for line in found if str(path).encode() in line]
 
 
 @pytest.mark.network

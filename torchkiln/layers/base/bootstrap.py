@@ -25,6 +25,8 @@ PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 MIRROR = "TORCHKILN_DEBIAN_MIRROR"
 """Environment variable: a mirror near this machine, used for bases whose row states none; never in the layer."""
 _TAIL = 15
+_APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Starts a program whose processes and mounts end with it, and it with us: a kill leaves no /proc in a lost folder."""
 _CAUSES = (
     ("No space left on device", "the disk is full", "free disk space, or set TORCHKILN_HOME to another disk"),
     ("Unable to locate package", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
@@ -95,10 +97,20 @@ def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], enviro
         variables["TMPDIR"] = str(folder)  # so that `gc` finds what a kill left; others can't write here
     authorities = environment.get("SSL_CERT_FILE", "")
     arguments = command(base, target, setup=setup, excludes=excludes, authorities=authorities, mirrors=bool(lines))
-    said = [_redacted(line, variables) for line in _stream(arguments, variables)]
+    said = [_redacted(line, variables) for line in _stream([*_apart(), *arguments], variables)]
     if said and said[-1] == "0":
         return target
     raise _failure(base, said[:-1])
+
+
+def _apart() -> tuple[str, ...]:
+    """Namespaces for what root mounts; mmdebstrap makes its own for other users. Empty where the host forbids them."""
+    if os.geteuid() != 0:
+        return ()
+    try:
+        return _APART if process.run([*_APART, "true"]).returncode == 0 else ()
+    except HostError:
+        return ()
 
 
 def _stream(arguments: list[str], variables: Mapping[str, str]) -> Iterator[str]:
