@@ -5,8 +5,8 @@ TORCHKILN_REQUIRE=docker,sandbox,registry,network makes a missing one a failure 
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import socket
 from functools import cache, partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kiln import HOME, ROW, Kiln, Row
 from torchkiln import home as homes
 from torchkiln import rootfs
 from torchkiln.engines import table
@@ -33,7 +34,7 @@ def lacking(need: str) -> str:
         engines = table.engines(nowhere, partial(rootfs.tree, homes.Home(nowhere.root), nowhere))
         return next(engine.lacks() for engine in engines if engine.name == need)
     if need == "registry":
-        return "" if shutil.which("docker-registry") else "docker-registry is not installed"
+        return "" if os.environ.get("TORCHKILN_TEST_REGISTRY") else "TORCHKILN_TEST_REGISTRY=HOST:PORT names none"
     return "" if os.environ.get("TORCHKILN_OFFLINE", "") == "" else "TORCHKILN_OFFLINE is set"
 
 
@@ -44,8 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if unknown:
         raise pytest.UsageError(f"TORCHKILN_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(NEEDS)}")
     for item in items:
-        for need in NEEDS:
-            if item.get_closest_marker(need) and need not in required and (reason := lacking(need)):
+        asked = {need for need in NEEDS if item.get_closest_marker(need)}
+        asked |= {"network", "sandbox"} & (set(NEEDS) if "built" in getattr(item, "fixturenames", ()) else set())
+        for need in sorted(asked - required):
+            if reason := lacking(need):
                 item.add_marker(pytest.mark.skip(reason=f"{need}: {reason}"))
 
 
@@ -71,3 +74,11 @@ def _confined(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
 def home(tmp_path: Path) -> Home:
     """A cache folder of the test's own."""
     return homes.prepare(homes.Home(tmp_path / "home"))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Row:
+    """The CPU row, built and validated in the sandbox."""
+    kiln = Kiln(Path(HOME) if HOME else tmp_path_factory.mktemp("built") / "home")
+    (entry,) = json.loads(kiln.run("build", "--target", ROW, "--engine", "sandbox", "--json"))
+    return Row(kiln=kiln, entry=entry)

@@ -48,6 +48,7 @@ def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
         descriptor = (home.lookup(entry.stem) or {}).get("descriptor")
         if descriptor and descriptor["digest"] not in keep:
             yield entry
+    yield from (home.facts.iterdir() if home.facts.is_dir() else ())  # read again from the layers likewise
     yield from (home.rootfs.iterdir() if home.rootfs.is_dir() else ())  # remade from the layers when next needed
     yield from (home.wheels.glob("*") if wheels else home.wheels.rglob("*.partial"))
 

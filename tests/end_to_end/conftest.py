@@ -1,22 +1,18 @@
-"""The small row, built once for every test that looks at the result."""
+"""A cache that has what is slow to get, and nothing else."""
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kiln import HOME, ROW, Kiln, Row
+from tests.kiln import Kiln
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Row:
-    """The CPU row, built and validated in the sandbox."""
-    kiln = Kiln(Path(HOME) if HOME else tmp_path_factory.mktemp("built") / "home")
-    (entry,) = json.loads(kiln.run("build", "--target", ROW, "--engine", "sandbox", "--json"))
-    return Row(kiln=kiln, entry=entry)
+    from tests.kiln import Row
 
 
 @pytest.fixture

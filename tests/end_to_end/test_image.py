@@ -184,12 +184,10 @@ def test_doctor_for_users(image: str) -> None:
     assert "verdict: pass" in said
 
 
+@pytest.mark.registry
 def test_pulled_from_a_registry_it_runs(built: Row) -> None:
     """Skopeo pushes the layout, the engine pulls it by digest, and every puller's single-member decoder reads it."""
-    registry = os.environ.get("TORCHKILN_TEST_REGISTRY")
-    if not registry:
-        pytest.skip("no registry: TORCHKILN_TEST_REGISTRY=HOST:PORT names one")
-    name = f"{registry}/torchkiln/test"
+    name = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln/test"
     digest = built.entry["digest"]
     push = ["skopeo", "copy", "-q", "--dest-tls-verify=false", built.entry["ref"], f"docker://{name}:{ROW}"]
     subprocess.run(push, check=True)

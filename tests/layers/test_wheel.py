@@ -655,3 +655,11 @@ def test_no_zlib_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(HostError, match=r"libz\.so\.1 is missing"):
         inflate.fastest()
+
+
+def test_bytecode_that_a_wheel_ships_is_left_out(tmp_path: Path) -> None:
+    """The bytecode layer writes these files; RECORD lists only what is there."""
+    path = make_wheel(tmp_path, files={"toy.py": b"", "__pycache__/toy.cpython-311.pyc": b"stale"})
+    written = wheel.contents(path)
+    assert f"{SITE}/toy.py" in written
+    assert not [name for name in written if "__pycache__" in name]

@@ -60,6 +60,10 @@ class File:
     content: Member | bytes
 
 
+_BYTECODE = re.compile(r"/__pycache__/[^/]+\.pyc\Z")
+"""Left out: the bytecode layer writes these, held against the layers' own time (numpy 2.2.6 ships one by accident)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
     """A wheel as it will be installed."""
@@ -92,7 +96,11 @@ def install(wheel: Zip) -> Distribution:
     generated = {f"{info}/RECORD", f"{info}/INSTALLER"}
     for member in wheel.members.values():
         path = _destination(wheel, member.name, name)
-        if member.name in generated or (path.startswith(f"{BIN}/") and _wraps(path, entry_points)):
+        if (
+            member.name in generated
+            or _BYTECODE.search(path)
+            or (path.startswith(f"{BIN}/") and _wraps(path, entry_points))
+        ):
             continue
         claimed = claims.get(member.name) or digest(wheel.read(member.name))  # a signature has no claim
         files.append(_file(wheel, member, path, claimed))
