@@ -44,6 +44,9 @@ _VOLATILE = re.compile(r"(run|var/log|var/cache/apt|var/lib/apt/lists)/.+")
 """Where folders stay, since programs expect them, but files go: logs, locks, package lists."""
 _IDENTITY = ("etc/hostname", "etc/machine-id", "etc/resolv.conf")
 """Empty: engines mount their own over them; an empty machine id is drawn at the first boot (machine-id(5))."""
+_PARTIAL = ("var/cache/apt/archives/partial", "var/lib/apt/lists/partial")
+"""Root's, not `_apt`'s: who owned them on the builder depends on whether `_apt` may enter the cache folder's parents,
+and apt sets owner and mode before each use."""
 _SOURCES = "etc/apt/sources.list"
 _PYC = re.compile(r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+)\.cpython-\d+(\.opt-\d)?\.pyc")
 
