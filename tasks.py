@@ -408,11 +408,15 @@ def tool(*arguments: str) -> int:
     return process.start(command, cwd=ROOT, stdin=0, stdout=None, stderr=None, own_group=False).wait()
 
 
-@task(positional=[], iterable=["only"], help={"only": "paths or names of tests; may be repeated"})
+@task(
+    positional=[],
+    iterable=["only"],
+    help={"only": "paths of tests; may be repeated", "golden": "write golden files anew, to be read as a diff"},
+)
 @guarded
-def test(_: Context, only: Sequence[str]) -> None:
+def test(_: Context, only: Sequence[str], golden: bool = False) -> None:
     """Run the tests; TORCHKILN_REQUIRE=docker,registry,sandbox,network makes a missing one a failure."""
-    raise SystemExit(tool("pytest", *only))
+    raise SystemExit(tool("pytest", *only, *(["--golden"] if golden else [])))
 
 
 def generated(text: str) -> str:

@@ -38,6 +38,11 @@ def lacking(need: str) -> str:
     return "" if os.environ.get("TORCHKILN_OFFLINE", "") == "" else "TORCHKILN_OFFLINE is set"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`./inv test --golden` passes this."""
+    parser.addoption("--golden", action="store_true", help="write golden files anew")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine can't run, unless it was required."""
     required = {name for name in os.environ.get("TORCHKILN_REQUIRE", "").split(",") if name}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 import pytest
 
+from tests.kiln import ROOT
 from torchkiln import plan
 from torchkiln.errors import PlanError
+from torchkiln.lock import lockfile
 from torchkiln.lock.lockfile import BaseLock, Lock, Pin
-from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target
+from torchkiln.matrix import schema
+from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target, select
 
 TARGET = Target(
     release=Release(id="torch25", torch="2.5.1", torchvision="0.20.1", torchaudio="2.5.1"),
@@ -55,6 +59,19 @@ def test_layers_go_from_what_is_shared_most_to_what_changes_most() -> None:
         "bytecode of torch 2.5.1+cu124",
         "validation suite",
     ]
+
+
+@pytest.mark.parametrize("row", ["torch25-cu124", "torch213-cpu"])
+def test_golden_plan(row: str, pytestconfig: pytest.Config) -> None:
+    """What a committed row is planned as, to the letter; `./inv test --golden` writes it anew, to be read as a diff."""
+    (target,) = select(schema.load(ROOT / "matrix.yaml").targets, [row])
+    lock = lockfile.read(ROOT / "images/locks" / target.lock_name)
+    planned = plan.plan(target, lock, BASE, SUITE, recipe="sha256:" + "e" * 64)
+    text = json.dumps(plan.to_json(planned), indent=1) + "\n"
+    golden = ROOT / "tests/golden" / f"plan-{row}.json"
+    if pytestconfig.getoption("golden"):
+        golden.write_text(text)
+    assert text == golden.read_text()
 
 
 def test_order_of_the_lock_does_not_matter() -> None:

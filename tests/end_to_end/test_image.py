@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import uuid
@@ -182,6 +183,26 @@ def test_doctor_for_users(image: str) -> None:
     """`torchkiln-doctor` answers as any user."""
     said = run(image, "torchkiln-doctor", options=("--user", "4242:4242"))
     assert "verdict: pass" in said
+
+
+def test_image_in_the_engine_can_be_held_against_its_row(image: str, built: Row) -> None:
+    """`docker-daemon:NAME` is read back layer by layer, and run where it is."""
+    asked = ("--image", f"docker-daemon:{image}", "--engine", "docker", "--checks", "static.*", "--checks", "python.*")
+    report = json.loads(built.kiln.run("validate", "--target", ROW, *asked, "--json", status=21))
+    ran = {check["id"]: check["status"] for check in report["checks"] if check["status"] != "not-run"}
+    assert {"static.versions", "static.env", "python.version", "suite.run"} <= set(ran)
+    assert set(ran.values()) == {"pass"}
+    assert report["engine"] == "docker"
+
+
+@pytest.mark.parametrize("engine", ["sandbox", "docker"])
+def test_shell_on_any_engine(built: Row, engine: str) -> None:
+    """Exit status and output are the command's; nothing of what it writes stays."""
+    said = built.kiln.run(
+        "shell", "--target", ROW, "--engine", engine, "--command", "sh -c 'id -u; touch /workspace/x'"
+    )
+    assert said.strip().splitlines()[-1] == "1000"
+    built.kiln.run("shell", "--target", ROW, "--engine", engine, "--command", "test -e /workspace/x", status=1)
 
 
 @pytest.mark.registry
