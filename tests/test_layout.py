@@ -1,4 +1,4 @@
-"""The folder list is the architecture: modules import only downward (STYLE.md, Layout)."""
+"""The folder list is the architecture: modules import only downward (torchkiln/README.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Every error a user can meet, one exit code each; this module imports nothing.
 
 An error says what failed, where (target, key path, file), and what to try.
-Codes 20 and 21 are verdicts of a validation (DESIGN.md, Validation); 2 is invoke's own for a bad command line.
+Codes 20 and 21 are verdicts of a validation, the same that validate/ ends with (validate/verdict.py); 2 is invoke's
+own for a bad command line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What is cached and where: $TORCHKILN_HOME, its file locks, and the index from layer keys to layers.
 
-Layout (DESIGN.md, Store): wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer),
-rootfs/, facts/, tmp/. Everything is written under a temporary name in the same file system, fsynced and
-renamed, so a kill at any instant leaves only whole files and forgotten temporaries, which `gc` removes.
+Layout: wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer), rootfs/ (unpacked layers, merged
+trees), facts/ (what checks read of layers), locks/, tmp/. Everything is written under a temporary name in the same
+file system and renamed, so a kill at any instant leaves only whole files and forgotten temporaries, which `gc`
+removes. What a power cut could damage unseen is fsynced first, but for rootfs/ (see `rootfs.unpack.once`).
 """
 
 from __future__ import annotations

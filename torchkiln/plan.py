@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Base, Target
 
 LAYER_LIMIT = 120
-"""Engines stop between 125 and 128 layers (FORMATS.md section 4); a derived image needs a few."""
+"""Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
 LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
 TRIO = ("torch", "torchvision", "torchaudio")
@@ -161,7 +161,7 @@ def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
     """Wheels in layer order, at most `count` groups: the smallest wheels share one layer where there are too many.
 
     NVIDIA's wheels come first, since every Python shares them and an engine keys an unpacked layer by all below it;
-    the torch trio comes last of the wheels, since it changes with every release (FORMATS.md section 0.5).
+    the torch trio comes last of the wheels, since it changes with every release.
     """
     if count < 1:
         raise PlanError("no room for wheel layers", remedy="use a base with fewer layers")
@@ -180,7 +180,7 @@ def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
 
 
 def environment(target: Target) -> dict[str, str]:
-    """The variables an image sets, and no others (DESIGN.md, What an image holds)."""
+    """The variables an image sets, and no others (the check static.env holds images to it)."""
     variables = {
         "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/home/torch",

@@ -15,7 +15,7 @@ CPU, GPU = "C", "G"
 
 @dataclass(frozen=True)
 class Result:
-    """A status of DESIGN.md's table, the reason in words, and what was measured."""
+    """A status (README.md has the table), the reason in words, and what was measured."""
 
     status: str
     reason: str = ""

@@ -1,4 +1,4 @@
-"""From answers to one verdict and exit status: the table of DESIGN.md, Validation."""
+"""From answers to one verdict and exit status, by the table in README.md."""
 
 from __future__ import annotations
 

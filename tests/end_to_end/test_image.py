@@ -1,4 +1,4 @@
-"""What an image holds (DESIGN.md), tried in Docker as a user would."""
+"""What an image holds and promises, tried in Docker as a user would."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def result(status: Status, *, required: bool = True) -> CheckResult:
     ],
 )
 def test_verdict(statuses: list[Status], wanted: str) -> None:
-    """DESIGN.md's table: fail before incomplete before pass; nothing asked is no pass."""
+    """Fail before incomplete before pass; nothing asked is no pass."""
     assert verdict([result(status) for status in statuses]) == wanted
 
 

@@ -1,7 +1,7 @@
 """An image as the tar that `docker load` takes, made while it is sent.
 
 The hybrid form: `manifest.json` for engines since 20.10, `index.json` for those with containerd's image store, and
-the same blobs for both (FORMATS.md section 4, "docker load").
+the same blobs for both.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ GROUP_WRITABLE = 0o020
 
 FOLDERS = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
 GROUP_WRITES = ("home/torch", "workspace", "opt/venv", "opt/venv/bin", "opt/venv/lib/python/site-packages")
-"""What any uid with gid 0 may write (DESIGN.md, What an image holds)."""
+"""What any uid with gid 0 may write, so that `pip install` works for users that no passwd row names."""
 OPEN_FOLDERS = {"workspace"}
 """Writable for everybody and not sticky, on purpose."""
 SET_ID_PROGRAMS = frozenset(

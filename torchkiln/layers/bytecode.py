@@ -2,7 +2,7 @@
 
 The timestamp form (PEP 552) with the layers' fixed time: a module edited in a derived image is noticed. Bytes depend
 on wheels and interpreter alone: modules are compiled in sorted order, `PORTION` of them in a fresh process, so that
-neither the number of cores nor another wheel plays a part (LAYOUT-FACTS.md, Time stamps and bytecode).
+neither the number of cores nor another wheel plays a part (marshal's output depends on what its process did before).
 """
 
 from __future__ import annotations

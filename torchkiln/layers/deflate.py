@@ -1,8 +1,8 @@
 """Joins deflate streams and plain bytes into one gzip member, without recompressing the streams.
 
 Each stream is copied unfinished and padded to a byte (`inflate`), so that the next one goes on where it stops, and
-one CRC stands at the end. This is gzjoin of zlib's examples; FORMATS.md section 2 says who chokes on the
-alternative, one gzip member per stream. Plain bytes are encoded by `runs`, our own, or by libdeflate, which is
+one CRC stands at the end. This is gzjoin of zlib's examples; README.md here says who chokes on the alternative, one
+gzip member per stream. Plain bytes are encoded by `runs`, our own, or by libdeflate, which is
 pinned and gives the same bytes on every processor.
 """
 

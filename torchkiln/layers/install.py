@@ -2,7 +2,7 @@
 
 Nothing is unpacked. What a wheel says about its files (RECORD) is taken over as the claim that copying them will
 check; only scripts and metadata are read here. The environment is /opt/venv with one real site-packages for every
-Python minor, so that a `py3-none` wheel has the same files under 3.10 and 3.14 (DESIGN.md, What an image holds).
+Python minor, so that a `py3-none` wheel has the same files under 3.10 and 3.14.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads a zip's directory and its members' raw bytes, and believes neither before they agree.
 
-The standard library parses the central directory; what it forgives is refused here (FORMATS.md section 8): names
-cut at NUL, local headers that tell another story, members that overlap. Sizes and checksums are claims until the
-data has passed through `layers.inflate`.
+The standard library parses the central directory; what it forgives is refused here: names cut at NUL, local headers
+that tell another story, members that overlap. Sizes and checksums are claims until the data has passed through
+`layers.inflate`.
 """
 
 from __future__ import annotations

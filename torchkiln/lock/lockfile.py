@@ -1,7 +1,7 @@
 """Lock ↔ requirements text, headed by its inputs' checksum.
 
 A lock is a requirements file that pip and uv can install, with exactly one hash per line, so the very file is
-pinned and not a choice among platforms. No download address is ever written (DESIGN.md, Locks).
+pinned and not a choice among platforms. No download address is ever written: it would be one machine's own mirror.
 """
 
 from __future__ import annotations

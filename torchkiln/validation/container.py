@@ -32,7 +32,7 @@ OTHER_USER = "1042:0"
 OTHER_USER_CHECK = "compile.random_uid"
 SUITE_CHECK = "suite.run"
 EXITS = (0, 20, 21)
-"""Statuses with which validate/ ends when it has answered (DESIGN.md, Validation)."""
+"""Statuses with which validate/ ends when it has answered (validate/verdict.py)."""
 SECONDS = 1800.0
 SHM_BYTES = 1 << 30
 

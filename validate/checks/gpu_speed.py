@@ -18,7 +18,7 @@ CHECK = Check(
     seconds=600,
 )
 DEFAULT = 1.05
-"""Where the row states none: below this compiling does not pay (CHECKS 5.1)."""
+"""Where the row states none: below this compiling does not pay."""
 THRESHOLD = "speed.cuda.block"
 BFLOAT16_SINCE = (8, 0)
 """torch claims bf16 on older GPUs too, but generated code needs this (pytorch#118122)."""
