@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kiln import Kiln
+from tests.kiln import ROOT, ROW, Kiln
+from torchkiln.lock import lockfile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,8 @@ def warm(built: Row, tmp_path: Path) -> Kiln:
     base = built.entry["layers"][0]
     for path in (f"index/{base['key']}.json", f"store/blobs/sha256/{base['digest'].removeprefix('sha256:')}"):
         os.link(built.kiln.home / path, home / path)
-    for wheel in (built.kiln.home / "wheels").rglob("*.whl"):
-        folder = home / "wheels" / wheel.parent.name
-        folder.mkdir(exist_ok=True)
-        os.link(wheel, folder / wheel.name)
+    for lock in (ROOT / "images" / "locks").glob(f"{ROW}-py*.txt"):
+        for pin in lockfile.read(lock).pins:
+            (home / "wheels" / pin.sha256).mkdir()
+            os.link(built.kiln.home / "wheels" / pin.sha256 / pin.filename, home / "wheels" / pin.sha256 / pin.filename)
     return Kiln(home)

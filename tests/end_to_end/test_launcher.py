@@ -24,6 +24,14 @@ def hello(_):
     print("hello")
 """
 
+STRIPPED = """
+import importlib.util
+
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "ensurepip" else find(name, package)
+"""
+"""What a Python is like whose distribution left ensurepip out."""
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
@@ -86,8 +94,7 @@ def test_other_bytes_are_refused(checkout: Path) -> None:
 
 def test_python_without_venv_and_no_apt_says_what_to_run(checkout: Path, tmp_path: Path) -> None:
     """Debian ships python3 without ensurepip."""
-    (tmp_path / "stripped" / "ensurepip").mkdir(parents=True)
-    (tmp_path / "stripped" / "ensurepip" / "__init__.py").write_text("raise ImportError('removed')\n")
-    refused = launch(checkout, PYTHONPATH=str(tmp_path / "stripped"), PATH="/nowhere")
+    (tmp_path / "sitecustomize.py").write_text(STRIPPED)
+    refused = launch(checkout, PYTHONPATH=str(tmp_path), PATH="/nowhere")
     assert refused.returncode == 14
     assert "apt-get install python3." in refused.stderr

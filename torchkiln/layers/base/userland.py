@@ -107,7 +107,7 @@ def _entry(member: tarfile.TarInfo) -> Entry | None:
         mode=member.mode & 0o7777,
         size=member.size if member.isreg() else 0,
         target=member.linkname.removeprefix("./") if member.islnk() else member.linkname,
-        uid=member.uid,
+        uid=0 if path in _PARTIAL else member.uid,
         gid=member.gid,
         xattrs=_xattrs(member.pax_headers),
     )
