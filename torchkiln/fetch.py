@@ -211,9 +211,8 @@ def _remote(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
 @contextmanager
 def _alone(home: Home, pin: Pin, around: Surroundings) -> Iterator[None]:
     """Hold the wheel between processes, as Home.lock does, but stop waiting when all stop."""
-    folder = home.root / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"wheel-{pin.sha256}.lock").open("a") as handle:
+    home.locks.mkdir(parents=True, exist_ok=True)
+    with (home.locks / f"wheel-{pin.sha256}.lock").open("a") as handle:
         while not _taken(handle.fileno()):
             if around.stopped():
                 raise StoppedError

@@ -60,6 +60,11 @@ class Home:
         """Work in progress; anything here may be deleted when no build runs."""
         return self.root / "tmp"
 
+    @property
+    def locks(self) -> Path:
+        """One file per named lock."""
+        return self.root / "locks"
+
     def wheel(self, sha256: str, filename: str) -> Path:
         """Where a verified wheel lies."""
         return self.wheels / sha256 / filename
@@ -83,9 +88,8 @@ class Home:
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
         """Hold a named lock between processes; the kernel releases it when its owner dies."""
-        folder = self.root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{name}.lock").open("a") as handle:
+        self.locks.mkdir(parents=True, exist_ok=True)
+        with (self.locks / f"{name}.lock").open("a") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
 

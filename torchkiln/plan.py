@@ -6,12 +6,13 @@ format, so a change of either never serves an old layer. Nothing here reads a fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchkiln.errors import PlanError
+from torchkiln.matrix.target import TRIO
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import Config, canonical
+from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
 
 if TYPE_CHECKING:
     from torchkiln.lock.lockfile import BaseLock, Lock, Pin
@@ -21,7 +22,6 @@ LAYER_LIMIT = 120
 """Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
 LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
-TRIO = ("torch", "torchvision", "torchaudio")
 
 
 def _key(kind: str, version: int, inputs: dict[str, Any]) -> str:
@@ -148,8 +148,6 @@ class ImagePlan:
     target: str
     layers: tuple[LayerSpec, ...]
     config: Config
-    pins: tuple[Pin, ...] = field(default=())
-    """Every wheel that must be at hand if a layer has to be made."""
 
 
 def has_modules(pin: Pin) -> bool:
@@ -209,7 +207,7 @@ def labels(target: Target, lock: Lock) -> dict[str, str]:
         "org.opencontainers.image.title": f"PyTorch {release.torch} {accelerator.id}",
         "org.opencontainers.image.version": f"{release.torch}-{accelerator.id}-py{target.base.python}-{target.base.id}",
         "org.opencontainers.image.vendor": "Torchkiln",
-        "org.opencontainers.image.ref.name": target.id,
+        REF_NAME: target.id,
         "org.torchkiln.target": target.id,
         "org.torchkiln.torch": release.torch,
         "org.torchkiln.torchvision": release.torchvision,
@@ -235,7 +233,7 @@ def config(target: Target, lock: Lock) -> Config:
         working_dir="/workspace",
         labels=labels(target, lock),
         stop_signal="SIGTERM",
-        architecture={"x86_64": "amd64", "aarch64": "arm64"}[target.arch],
+        architecture=ARCHITECTURES[target.arch],
     )
 
 
@@ -258,7 +256,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         *(BytecodeSpec(pins=group, python=base.python or target.base.python) for group in compiled if group),
         fixed[1],
     )
-    return ImagePlan(target=target.id, layers=layers, config=config(target, lock), pins=lock.pins)
+    return ImagePlan(target=target.id, layers=layers, config=config(target, lock))
 
 
 def to_json(planned: ImagePlan) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,7 @@ def run(
             check=False,
         )
     except FileNotFoundError as error:
-        raise HostError(f"{command[0]} is not installed", remedy="./inv doctor lists what is missing") from error
+        raise _missing(command[0]) from error
 
 
 def start(
@@ -64,9 +63,8 @@ def start(
             process_group=0 if own_group else None,
         )
     except FileNotFoundError as error:
-        raise HostError(f"{command[0]} is not installed", remedy="./inv doctor lists what is missing") from error
+        raise _missing(command[0]) from error
 
 
-def replace(command: Sequence[str]) -> None:
-    """Become another program (an interactive shell); returns only by raising OSError."""
-    os.execvp(command[0], list(command))  # noqa: S606  no shell
+def _missing(program: str) -> HostError:
+    return HostError(f"{program} is not installed", remedy="./inv doctor lists what is missing")

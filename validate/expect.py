@@ -25,7 +25,7 @@ class Expect:
     torchvision: str = ""
     torchaudio: str = ""
     accelerator: str = ""
-    """`cu124`: also the local version suffix."""
+    """The local version suffix: `cu124`, `rocm6.2`, `cpu`."""
     kind: str = ""
     """cuda, rocm or cpu."""
     toolkit: str = ""

@@ -19,7 +19,6 @@ class Proof:
     compiled: Callable[..., Any]
     output: Any
     problems: list[str]
-    compile_seconds: float
     data: dict[str, Any] = field(default_factory=dict)
 
 
@@ -58,7 +57,7 @@ def prove(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Proof:
         "compile_seconds": round(first, 3),
         "inductor": {name: count for name, count in counters["inductor"].items() if isinstance(count, int)},
     }
-    return Proof(compiled, output, problems(data), first, data)
+    return Proof(compiled, output, problems(data), data)
 
 
 def problems(data: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.layers import environment, startup
 from torchkiln.layers.archive import Entry, write_layer
+from torchkiln.layers.install import SITE
 from torchkiln.matrix.target import Accelerator
 from torchkiln.oci.image import Config, Image
 from torchkiln.oci.store import Store
@@ -213,7 +214,7 @@ def test_no_place_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def image(bookworm: Made) -> Image:
     """Base, environment, and a module that stands for torch."""
     layer = environment.build(bookworm.store, SPEC)
-    toy = [(Entry(path=f"{environment.SITE}/torch.py", kind="file", mode=0o664), b"here = 42\n")]
+    toy = [(Entry(path=f"{SITE}/torch.py", kind="file", mode=0o664), b"here = 42\n")]
     stand_in = write_layer(bookworm.store, "torch", toy)
     config = Config(env=plan.environment(TARGET), user="1000:0", working_dir="/workspace")
     return Image(config=config, layers=(bookworm.result.layer, stand_in, layer))

@@ -14,6 +14,7 @@ from tests.rawlayers import file, layer
 from torchkiln.errors import ImageError, VerifyError
 from torchkiln.oci import load
 from torchkiln.oci.image import (
+    ARCHITECTURES,
     Config,
     Image,
     canonical,
@@ -94,7 +95,7 @@ def test_which_image(store: Store, image: Image) -> None:
     for reference in (str(store.root), f"{store.root}:three"):
         with pytest.raises(ImageError, match="one, two"):
             load.layout(reference)
-    here = manifest_descriptor(image).to_json() | {"platform": {"os": "linux", "architecture": load.MACHINES["x86_64"]}}
+    here = manifest_descriptor(image).to_json() | {"platform": {"os": "linux", "architecture": ARCHITECTURES["x86_64"]}}
     there = manifest_descriptor(replace(image, config=Config())).to_json()
     there |= {"platform": {"os": "linux", "architecture": "s390x"}}
     index = store.put(canonical({"schemaVersion": 2, "manifests": [there, here]}), load.INDEX_TYPES[0])

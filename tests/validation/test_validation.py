@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.sabotage.sabotaged_layers import LOCK, TARGET
 from torchkiln.engines import Outcome
+from torchkiln.matrix.target import Accelerator
 from torchkiln.oci.image import Image
 from torchkiln.plan import config
 from torchkiln.validation import CheckResult, container, expectation, identifiers, validate, verdict
@@ -61,6 +63,12 @@ def test_suite_reads_the_expectation() -> None:
     assert row.pins == {"torch": "2.13.0+cpu"}
     assert row.required == ("*",)
     assert not row.gpu_row
+
+
+def test_suite_learns_the_suffix_that_wheels_carry() -> None:
+    """A ROCm row is called rocm62, and its wheels `+rocm6.2`."""
+    rocm = replace(TARGET, accelerator=Accelerator(id="rocm62", kind="rocm", version="6.2"))
+    assert expect.parse(expectation(rocm, LOCK).decode()).accelerator == "rocm6.2"
 
 
 def test_gate_and_suite_name_the_same_checks() -> None:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     Trees = Callable[[Image], AbstractContextManager[Path]]
     """How the sandbox gets an image's merged tree, which must not be written to: `rootfs.tree` with home and store."""
 
+HOSTNAME = "torchkiln"
+"""What a command finds its machine to be called."""
+GRACE = 3
+"""Seconds between TERM and KILL."""
+CAPTURED = 64 << 20
+"""Bytes of each stream that an outcome keeps; more is passed to `output` alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
@@ -53,8 +60,9 @@ class Command:
     user: str = ""
     """`uid:gid`."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the image's; a name with the value None would be unset, so use `unset`."""
+    """Added to the image's variables, or in place of them."""
     unset: tuple[str, ...] = ()
+    """Variables of the image that the command does not get."""
     working_dir: str = ""
     mounts: tuple[Mount, ...] = ()
     tmpfs: Mapping[str, str] = field(default_factory=dict)

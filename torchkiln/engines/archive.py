@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import (
-    INDEX_TYPE,
+    REF_NAME,
     Descriptor,
     canonical,
     config_bytes,
+    index_bytes,
+    layout_bytes,
     manifest_bytes,
     manifest_descriptor,
 )
@@ -38,7 +40,7 @@ def stream(image: Image, store: Store, tags: Sequence[str]) -> Iterator[bytes]:
         "Layers": [_path(layer.descriptor.digest) for layer in image.layers],
     }
     for name, content in (
-        ("oci-layout", canonical({"imageLayoutVersion": "1.0.0"})),
+        ("oci-layout", layout_bytes()),
         ("index.json", _index(image, tags)),
         ("manifest.json", canonical([listed])),
         (_path(digests.of_bytes(config)), config),
@@ -68,13 +70,12 @@ def _index(image: Image, tags: Sequence[str]) -> bytes:
             size=found.size,
             annotations={
                 "io.containerd.image.name": f"docker.io/{tag}",
-                "org.opencontainers.image.ref.name": tag.rpartition(":")[2],
+                REF_NAME: tag.rpartition(":")[2],
             },
         )
         for tag in tags
     ]
-    entries = [descriptor.to_json() for descriptor in named or [found]]
-    return canonical({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries})
+    return index_bytes(named or [found])
 
 
 def _header(name: str, size: int) -> bytes:

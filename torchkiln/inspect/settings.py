@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from torchkiln.inspect.secrets import CONTENT, VARIABLE
 from torchkiln.inspect.subject import StaticCheck, Subject
+from torchkiln.oci.image import ARCHITECTURES
 from torchkiln.plan import LAYER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ELF_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
+MACHINES = {architecture: machine for machine, architecture in ARCHITECTURES.items()}
 
 
 def labels(subject: Subject) -> list[str]:
@@ -52,7 +53,7 @@ def start(subject: Subject) -> list[str]:
 def architecture(subject: Subject) -> list[str]:
     """Python and libtorch are compiled for what the config says."""
     stated = subject.image.config.architecture
-    machine = ELF_MACHINE.get(stated, stated)
+    machine = MACHINES.get(stated, stated)
     problems = [] if machine == subject.target.arch else [f"the config says {stated}, the row {subject.target.arch}"]
     pythons = [entry for path, entry in subject.tree.items() if path.startswith("usr/bin/python3") and entry.elf]
     torches = [entry for path, entry in subject.tree.items() if "/torch/lib/libtorch" in path and entry.elf]

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchkiln.inspect.subject import StaticCheck, Subject
+from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,10 +37,9 @@ def versions(subject: Subject) -> list[str]:
 
 def suffix(subject: Subject) -> list[str]:
     """A local suffix of the trio is the row's accelerator."""
-    wanted = subject.target.accelerator.id
-    stated = {
-        name: version for name in ("torch", "torchvision", "torchaudio") for version in installed(subject).get(name, [])
-    }
+    wanted = subject.target.accelerator.variant
+    found = installed(subject)
+    stated = {name: version for name in TRIO for version in found.get(name, [])}
     return [
         f"{name} {version} is another variant than {wanted}"
         for name, version in stated.items()

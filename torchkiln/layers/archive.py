@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from torchkiln.errors import HostError, ImageError
@@ -19,6 +20,7 @@ from torchkiln.plan import LAYER_TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from torchkiln.layers.inflate import Sink
     from torchkiln.oci.store import Store
@@ -223,6 +225,13 @@ def layer(store: Store, title: str, fill: Callable[[Archive], None]) -> Layer:
             raise
         raise HostError("the disk is full", where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME") from error
     return Layer(descriptor=descriptor, diff_id=diff_id, unpacked_size=archive.gzip.size, title=title)
+
+
+def stretch(path: Path, offset: int, size: int) -> BytesIO:
+    """Part of a file as content, in memory: bind the arguments with functools.partial to open it when it is written."""
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        return BytesIO(stream.read(size))
 
 
 def _pour(archive: Archive, content: Callable[[], AbstractContextManager[BinaryIO]]) -> None:

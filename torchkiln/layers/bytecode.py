@@ -16,7 +16,6 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from torchkiln import process, rootfs
 from torchkiln.console import note, warn
 from torchkiln.errors import HostError, WheelError
 from torchkiln.layers import compiler, install, members
-from torchkiln.layers.archive import Entry, order, write_layer
+from torchkiln.layers.archive import Entry, order, stretch, write_layer
 from torchkiln.plan import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -184,13 +183,7 @@ def _entries(portion: Sequence[Module], output: Path, minor: str) -> Iterator[tu
             stream.seek(size, os.SEEK_CUR)
             if size:
                 entry = Entry(path=module.cached(minor), kind="file", mode=0o664, size=size)
-                yield entry, partial(_slice, output, place, size)
-
-
-def _slice(path: Path, offset: int, size: int) -> BytesIO:
-    with path.open("rb") as stream:
-        stream.seek(offset)
-        return BytesIO(stream.read(size))
+                yield entry, partial(stretch, output, place, size)
 
 
 def interpreter(home: Home, store: Store, base: Layer, python: str) -> Interpreter:

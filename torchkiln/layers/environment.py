@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchkiln.layers.archive import Entry, directory, order, write_layer
+from torchkiln.layers.install import PREFIX as VENV
+from torchkiln.layers.install import SITE
 
 if TYPE_CHECKING:
     from torchkiln.layers.archive import Content
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from torchkiln.oci.store import Store
     from torchkiln.plan import EnvironmentSpec
 
-VENV = "opt/venv"
-SITE = f"{VENV}/lib/python/site-packages"
 VARIABLES = {
     "LANG": "C.UTF-8",
     "TZ": "UTC",

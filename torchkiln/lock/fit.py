@@ -10,14 +10,13 @@ from packaging.version import InvalidVersion, Version
 from torchkiln.errors import LockError, StaleLockError
 from torchkiln.lock import tags
 from torchkiln.lock.lockfile import Inputs
+from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Release, Target
-
-TRIO = ("torch", "torchvision", "torchaudio")
 
 
 def asked(target: Target) -> Inputs:

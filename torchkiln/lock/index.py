@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from torchkiln import console, network, process
 from torchkiln.errors import LockError
-from torchkiln.lock import fit
+from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ def _project(requirements: Sequence[str], python: str, index: str, environment: 
         f"dependencies = {json.dumps(list(requirements))}",
     ]
     if index:
-        lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in fit.TRIO)]
+        lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in TRIO)]
         lines += ["[[tool.uv.index]]", 'name = "pytorch"', f"url = {json.dumps(f'{root}/{index}')}", "explicit = true"]
     return "\n".join(lines) + "\n"
 

@@ -14,6 +14,7 @@ from torchkiln.lock import fit, lockfile, tags
 from torchkiln.lock.index import Offer, ask, resolver
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
 from torchkiln.matrix import facts
+from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +83,7 @@ def _links(asked: Inputs, environment: Mapping[str, str], supported: tuple[Tag, 
     """Wheels of a suffixed trio in the folders at hand, if all are there; the rest always comes from the index."""
     if asked.index == "default":
         return ()
-    wanted = [text.partition("==") for text in asked.requirements if text.partition("==")[0] in fit.TRIO]
+    wanted = [text.partition("==") for text in asked.requirements if text.partition("==")[0] in TRIO]
     files = [file for folder in folders(environment) for file in sorted(folder.glob("*.whl"))]
     usable = [file for file in files if tags.rank(file.name, supported) is not None]
     found = [file for name, _, version in wanted for file in usable if file.name.startswith(f"{name}-{version}-")]

@@ -102,7 +102,6 @@ class FlavourEntry(Strict):
     """One of `flavours`."""
 
     requirements: list[Requires] = []
-    packages: list[Package] = []
 
 
 class ValidationEntry(Strict):

@@ -47,7 +47,6 @@ class ReleaseFact(Row):
     torchvision_also: Texts = ()
     torchaudio: Text
     python: Texts
-    triton: str
     pypi_variant: str
 
 
@@ -68,7 +67,6 @@ class DriverFact(Row):
     torch: str = ""
     full: Text
     minor_compat: str
-    note: str = ""
 
 
 class ArchFact(Row):
@@ -87,14 +85,12 @@ class FloorFact(Row):
     torch: str
     source: str
     variants: Texts = ()
-    filename_tag: str
     real_glibc: str
 
 
 class GpuFact(Row):
     """A kind of GPU."""
 
-    gpu: str
     target: str
     driver_min: str = ""
 

@@ -139,8 +139,7 @@ def _matrix(found: Document, known: Facts) -> Matrix:
         accelerators={name: _accelerator(name, entry) for name, entry in found.accelerators.items()},
         gpus={name: _gpu(name, entry, found.validation.thresholds) for name, entry in found.gpus.items()},
         flavours={
-            name: Flavour(id=name, requirements=tuple(entry.requirements), packages=tuple(entry.packages))
-            for name, entry in found.flavours.items()
+            name: Flavour(id=name, requirements=tuple(entry.requirements)) for name, entry in found.flavours.items()
         },
         targets=(),
     )

@@ -13,6 +13,9 @@ from torchkiln.errors import UnknownTargetError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+TRIO = ("torch", "torchvision", "torchaudio")
+"""Released together, and built for an accelerator together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
@@ -91,11 +94,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
-    """What the image is for, as added wheels and packages."""
+    """What the image is for, as added wheels."""
 
     id: str
     requirements: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
+    """PEP 508; a flavour that has some has a lock of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from typing import BinaryIO
 
-    from torchkiln.oci.digest import Digest as DigestType
     from torchkiln.oci.store import Store
 
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
+WHITEOUT = ".wh."
+"""Begins the name of an entry that hides the rest of its name in lower layers (layer.md, Whiteouts)."""
+OPAQUE = ".wh..wh..opq"
+"""The name of an entry that hides all that lower layers have in its folder (layer.md, Opaque Whiteout)."""
 DEEPEST = 200
 """Folders below folders: more than any image has, and little enough to keep each one open."""
 LONGEST_READ = 8 << 20
@@ -65,7 +68,7 @@ class TarStream:
         while self.size < position and self.read(min(CHUNK, position - self.size)):
             pass
 
-    def finish(self) -> DigestType:
+    def finish(self) -> Digest:
         """Read what is left and give the digest of everything: the diff_id."""
         while self.read(CHUNK):
             pass
@@ -93,7 +96,7 @@ class TarStream:
 
 
 @contextmanager
-def tar_of(store: Store, digest: DigestType, *, limit: int = 0) -> Iterator[TarStream]:
+def tar_of(store: Store, digest: Digest, *, limit: int = 0) -> Iterator[TarStream]:
     """The tar of a layer of the store."""
     with store.open(digest) as blob, tar_in(cast("BufferedReader", blob), limit=limit) as tar:
         yield tar
@@ -120,7 +123,7 @@ def parts(name: str) -> tuple[str, ...]:
     return found
 
 
-def measure(store: Store, digest: DigestType) -> tuple[DigestType, int]:
+def measure(store: Store, digest: Digest) -> tuple[Digest, int]:
     """The diff_id and size of the tar in a blob."""
     with tar_of(store, digest) as tar:
         return tar.finish(), tar.size

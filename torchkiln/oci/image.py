@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torchkiln.oci.digest import Digest
 
@@ -20,6 +20,12 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+REF_NAME = "org.opencontainers.image.ref.name"
+"""The annotation by which an index names an image (annotations.md)."""
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Machines, as uname(2) calls them, by their names in configs (config.md, architecture)."""
+HISTORY = "torchkiln: "
+"""How each step of our images' history begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,18 @@ def canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def layout_bytes() -> bytes:
+    """The file `oci-layout` (image-layout.md)."""
+    return canonical({"imageLayoutVersion": "1.0.0"})
+
+
+def index_bytes(manifests: Iterable[Descriptor]) -> bytes:
+    """The index document (image-index.md) of these manifests, in their order."""
+    return canonical(
+        {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [manifest.to_json() for manifest in manifests]}
+    )
+
+
 def config_bytes(image: Image) -> bytes:
     """The image config document (config.md); its sha256 is the image id."""
     config = image.config
@@ -141,9 +159,7 @@ def config_bytes(image: Image) -> bytes:
             "os": "linux",
             "config": {name: value for name, value in runtime.items() if value},
             "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in image.layers]},
-            "history": [
-                {"created": config.created, "created_by": f"torchkiln: {layer.title}"} for layer in image.layers
-            ],
+            "history": [{"created": config.created, "created_by": f"{HISTORY}{layer.title}"} for layer in image.layers],
         }
     )
 

@@ -16,8 +16,8 @@ from torchkiln.errors import ImageError, VerifyError
 from torchkiln.oci import content
 from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
-from torchkiln.oci.image import INDEX_TYPE, LAYER_TYPE, Descriptor, Image, Layer
-from torchkiln.oci.store import REF_NAME, Store
+from torchkiln.oci.image import ARCHITECTURES, HISTORY, INDEX_TYPE, LAYER_TYPE, REF_NAME, Descriptor, Image, Layer
+from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 INDEX_TYPES = (INDEX_TYPE, "application/vnd.docker.distribution.manifest.list.v2+json")
 PLAIN_TYPE = "application/vnd.oci.image.layer.v1.tar"
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-HISTORY = "torchkiln: "
-"""How `image.config_bytes` begins each step."""
 LARGEST_DOCUMENT = 16 << 20
 
 
@@ -98,7 +95,7 @@ def _chosen(store: Store, index: Mapping[str, Any], ref: str, where: str) -> Des
         raise ImageError(f"not an OCI image index: {error!r}", where=where) from error
     names = sorted(entry.annotations[REF_NAME] for entry, _ in entries if REF_NAME in entry.annotations)
     wanted = [entry for entry in entries if not ref or entry[0].annotations.get(REF_NAME) == ref]
-    here = MACHINES.get(platform.machine(), platform.machine())
+    here = ARCHITECTURES.get(platform.machine(), platform.machine())
     if len(wanted) > 1:
         wanted = [entry for entry in wanted if entry[1].get("architecture") == here and entry[1].get("os") == "linux"]
     if len(wanted) != 1:
@@ -124,9 +121,7 @@ def _image(store: Store, config: bytes, layers: tuple[Descriptor, ...], name: st
     ]
     if wrong:
         raise VerifyError("\n".join(wrong), where=name)
-    ours = tuple(
-        step.removeprefix(HISTORY) for step in document.history
-    )  # so that our own images come back as equal values
+    ours = tuple(step.removeprefix(HISTORY) for step in document.history)  # our own images come back as equal values
     titles = ours if len(ours) == len(layers) else ("",) * len(layers)
     return Image(
         config=document.config,

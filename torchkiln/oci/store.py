@@ -17,11 +17,12 @@ from torchkiln.home import write_atomically
 from torchkiln.oci import digest as digests
 from torchkiln.oci.digest import Digest
 from torchkiln.oci.image import (
-    INDEX_TYPE,
+    REF_NAME,
     Descriptor,
     Image,
-    canonical,
     config_bytes,
+    index_bytes,
+    layout_bytes,
     manifest_bytes,
     manifest_descriptor,
 )
@@ -29,8 +30,6 @@ from torchkiln.oci.image import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
-
-REF_NAME = "org.opencontainers.image.ref.name"
 
 
 class BlobWriter:
@@ -143,11 +142,6 @@ class Store:
             )
             self._write_index([*kept, named])
 
-    def untag(self, ref: str) -> None:
-        """Forget a name; blobs stay until they are collected."""
-        with self._locked():
-            self._write_index([entry for entry in self._entries() if entry.annotations.get(REF_NAME) != ref])
-
     def refs(self) -> dict[str, Descriptor]:
         """Every name and the manifest it stands for."""
         return {entry.annotations[REF_NAME]: entry for entry in self._entries() if REF_NAME in entry.annotations}
@@ -165,13 +159,8 @@ class Store:
 
     def _write_index(self, entries: list[Descriptor]) -> None:
         ordered = sorted(entries, key=lambda entry: entry.annotations.get(REF_NAME, ""))
-        write_atomically(self.root / "oci-layout", canonical({"imageLayoutVersion": "1.0.0"}))
-        write_atomically(
-            self.root / "index.json",
-            canonical(
-                {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [entry.to_json() for entry in ordered]}
-            ),
-        )
+        write_atomically(self.root / "oci-layout", layout_bytes())
+        write_atomically(self.root / "index.json", index_bytes(ordered))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 SCHEMA = 2
-"""manifest.md: for this version of the specification it must be 2."""
+"""Of every manifest (manifest.md, schemaVersion)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,7 @@ def _image(store: Store, descriptor: Descriptor, sizes: Mapping[Digest, int], fo
     config = _parsed(store, manifest.config, "config", documents.document, found)
     diff_ids = config.diff_ids if config else ()
     stated = [
-        # 2 by manifest.md, image manifest property descriptions
-        ("schemaVersion", descriptor, 2, manifest.schema),
+        ("schemaVersion", descriptor, SCHEMA, manifest.schema),
         ("mediaType of the manifest", descriptor, descriptor.media_type, manifest.media_type or descriptor.media_type),
     ]
     if config:

@@ -5,6 +5,6 @@ mount it read-only or as the lower side of an overlay.
 """
 
 from torchkiln.rootfs.stack import merge, tree
-from torchkiln.rootfs.unpack import remove, unpack
+from torchkiln.rootfs.unpack import unpack
 
-__all__ = ["merge", "remove", "tree", "unpack"]
+__all__ = ["merge", "tree", "unpack"]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 TREE = "tree"
 NOTES = "layer.json"
-WHITEOUT = ".wh."
-OPAQUE = ".wh..wh..opq"
 Path_ = tuple[str, ...]
 
 
@@ -169,7 +167,7 @@ def _add(work: _Work, member: tarfile.TarInfo, data: IO[bytes] | None) -> None:
         return
     *parents, name = path
     parent = work.within(tuple(parents))
-    if name.startswith(WHITEOUT):
+    if name.startswith(content.WHITEOUT):
         _whiteout(work, tuple(parents), name)
     elif member.isdir():
         folders.make_folder(name, parent)
@@ -184,10 +182,10 @@ def _add(work: _Work, member: tarfile.TarInfo, data: IO[bytes] | None) -> None:
 
 
 def _whiteout(work: _Work, parents: Path_, name: str) -> None:
-    if name == OPAQUE:
+    if name == content.OPAQUE:
         work.opaque.append(parents)
     elif not name.startswith(".wh..wh."):  # other names with that start are notes of AUFS
-        work.removed.append((*parents, name.removeprefix(WHITEOUT)))
+        work.removed.append((*parents, name.removeprefix(content.WHITEOUT)))
 
 
 def _make(work: _Work, member: tarfile.TarInfo, data: IO[bytes] | None, name: str, parent: int) -> None:

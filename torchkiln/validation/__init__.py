@@ -33,7 +33,6 @@ __all__ = [
     "Verdict",
     "expectation",
     "identifiers",
-    "suite_files",
     "validate",
     "verdict",
 ]

@@ -30,7 +30,7 @@ def expectation(target: Target, lock: Lock) -> bytes:
             "torch": release.torch,
             "torchvision": release.torchvision,
             "torchaudio": release.torchaudio,
-            "accelerator": accelerator.id,
+            "accelerator": accelerator.variant,
             "kind": accelerator.kind,
             "toolkit": accelerator.version,
             "driver_floor": accelerator.driver_floor,

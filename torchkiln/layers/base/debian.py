@@ -136,7 +136,7 @@ def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:
         raise BaseError(
             f"the archive has moved on from the lock: {_short(difference)}",
             where=f"base {spec.base.id}",
-            remedy="./inv lock accepts the new versions; a dated `mirror` in matrix.yaml keeps the old ones",
+            remedy="./inv lock --base accepts the new versions; a dated `mirror` in matrix.yaml keeps the old ones",
         )
 
 

@@ -6,15 +6,14 @@ caches, backups, identity. What is written over it is the recipe's `rootfs/`, th
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
-from contextlib import closing
 from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Literal
 
 from torchkiln.errors import BaseError
-from torchkiln.layers.archive import Entry, order
+from torchkiln.layers.archive import Entry, order, stretch
 from torchkiln.plan import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -124,14 +123,8 @@ def _xattrs(headers: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _content(path: Path, member: tarfile.TarInfo, entry: Entry) -> Content:
-    return partial(_slice, path, member.offset_data, member.size) if entry.kind == "file" else None
-
-
-def _slice(path: Path, offset: int, size: int) -> AbstractContextManager[BinaryIO]:
     """One file of the tar; the largest of a userland is a compiler, so it may be in memory."""
-    with path.open("rb") as stream:
-        stream.seek(offset)
-        return closing(io.BytesIO(stream.read(size)))
+    return partial(stretch, path, member.offset_data, member.size) if entry.kind == "file" else None
 
 
 def _text(entries: Entries, path: str) -> str:
@@ -178,7 +171,7 @@ def _stamped(compiled: Callable[[], AbstractContextManager[BinaryIO]], size: int
     with compiled() as stream:
         data = stream.read()
     stamp = bytes(4) + LAYER_TIME.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
-    return closing(io.BytesIO(data[:4] + stamp + data[16:]))
+    return BytesIO(data[:4] + stamp + data[16:])
 
 
 def _add_user(entries: Entries) -> None:
