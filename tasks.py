@@ -247,6 +247,7 @@ def build(
     for one in () if json else built:
         if one.report:
             show(tables.validation(one.report))
+            show(tables.plainly(one.report))
         show(f"{one.target.id} {one.digest} oci:{work.home.store}:{one.target.id}")
     if json:
         show([built_json(work, one) for one in built])
@@ -284,6 +285,8 @@ def validate(
         runner = pipeline.engine(work, engine, subject.store)
         report = pipeline.validate(work, row, subject, runner, checks=checks)
     show(report.to_json() if json else tables.validation(report))
+    if not json:
+        show(tables.plainly(report))
     judge([report], require_pass=True)
 
 

@@ -101,13 +101,13 @@ def _reason_not_to(loaded: Loaded, run: Run, chosen: frozenset[str], answers: Ma
     """Why a check is not started, if it is not."""
     if loaded.id not in chosen:
         return Result(NOT_RUN, "not selected")
+    if loaded.check.level == GPU and not run.host["devices"]:
+        return Result(NOT_RUN, "no GPU")
     for need in loaded.check.needs:
         if need not in answers:
             return Result(NOT_RUN, f"blocked by {need}, which is not in the suite or needs this check itself")
         if answers[need].applicable and answers[need].status != PASS:
             return Result(NOT_RUN, f"blocked by {need} ({answers[need].status})")
-    if loaded.check.level == GPU and not run.host["devices"]:
-        return Result(NOT_RUN, "no GPU")
     return None
 
 

@@ -76,6 +76,23 @@ def validation(report: ValidationReport) -> Table:
     return table
 
 
+def plainly(report: ValidationReport) -> str:
+    """The verdict in a sentence."""
+    if report.verdict == "pass":
+        return f"{report.target}: pass, every required check ran and holds"
+    missing = [check for check in report.checks if check.required and check.status != "pass"]
+    missing = [check for check in missing if (check.status == "fail") == (report.verdict == "fail")]
+    reasons = ", ".join(sorted({check.reason for check in missing if "blocked by" not in check.reason}))
+    names = ", ".join(check.id for check in missing)
+    if report.verdict == "fail":
+        return f"{report.target}: fail, by {names}"
+    unmatched = f"; required but unknown: {', '.join(report.unmatched)}" if report.unmatched else ""
+    return (
+        f"{report.target}: incomplete, it has not passed: {len(missing)} required checks gave no answer"
+        f" ({names}: {reasons}){unmatched}"
+    )
+
+
 def doctor(findings: Iterable[Diagnosis]) -> Table:
     """What the machine has and lacks."""
     table = _table("what", "state", "detail")
