@@ -391,7 +391,7 @@ def doctor(_: Context, json: bool = False) -> None:
 
 @task(positional=["what"], iterable=["target"], help={"what": "assemble"} | TARGET | JSON)
 @guarded
-def bench(_: Context, target: Sequence[str], what: str = "assemble", json: bool = False) -> None:
+def bench(_: Context, what: str, target: Sequence[str], json: bool = False) -> None:
     """Measure: `assemble` turns a row's cached wheels into layers, beside the floor of inflating and hashing."""
     from dataclasses import asdict
 
