@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import torchkiln
@@ -36,6 +37,14 @@ def test_imports_point_down() -> None:
         above = ORDER[: ORDER.index(own)]
         wrong += [f"{path.relative_to(PACKAGE)} imports {name}" for name in imported(path) if name in above]
     assert wrong == []
+
+
+def test_readme_lists_the_modules_in_that_order() -> None:
+    """A reader finds each file and folder of the package in torchkiln/README.md, top to bottom as imports go."""
+    listed = re.findall(r"^\| `(\w+)(?:\.py|/)` \|", (PACKAGE / "README.md").read_text(), re.MULTILINE)
+    here = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert listed == [name for name in ORDER if name in here]
+    assert here <= {"__init__", *ORDER}
 
 
 def test_every_error_has_its_own_exit_code() -> None:
