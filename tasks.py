@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from invoke.context import Context
 
     from torchkiln.matrix.target import Target
-    from torchkiln.pipeline import Built, Project
+    from torchkiln.pipeline import Built
+    from torchkiln.project import Project
     from torchkiln.validation import ValidationReport
 
 ROOT = Path(__file__).resolve().parent
@@ -91,7 +92,7 @@ def show(result: object) -> None:
 
 def project() -> Project:
     """This checkout with the user's cache."""
-    from torchkiln.pipeline import Project
+    from torchkiln.project import Project
 
     return Project(root=ROOT, home=homes.prepare(homes.locate(os.environ)), environment=dict(os.environ))
 

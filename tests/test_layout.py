@@ -11,8 +11,9 @@ import torchkiln
 PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
-    "pipeline", "report", "doctor", "garbage", "publish", "validation", "layers", "fetch", "download", "inspect",
-    "rootfs", "engines", "plan", "lock", "matrix", "oci", "home", "process", "network", "console", "errors",
+    "pipeline", "report", "doctor", "garbage", "publish", "validation", "assembly", "layers", "fetch", "download",
+    "inspect", "rootfs", "engines", "plan", "lock", "project", "matrix", "oci", "home", "process", "network",
+    "console", "errors",
 )  # fmt: skip
 
 

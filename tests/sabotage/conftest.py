@@ -12,6 +12,7 @@ from tests.kiln import ROOT, ROW
 from torchkiln import home as homes
 from torchkiln import pipeline, rootfs
 from torchkiln.engines.sandbox import Sandbox
+from torchkiln.project import Project
 from torchkiln.validation import expectation
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class BuiltImage:
 @pytest.fixture(scope="session")
 def built_image(built: Row) -> BuiltImage:
     """The small row as it was built, and an engine that runs it."""
-    work = pipeline.Project(root=ROOT, home=homes.prepare(homes.Home(built.kiln.home)), environment={})
+    work = Project(root=ROOT, home=homes.prepare(homes.Home(built.kiln.home)), environment={})
     (target,) = pipeline.targets(work, [ROW])
     with pipeline.subject(work, target) as read:
         image = read.image

@@ -1,0 +1,106 @@
+"""ImagePlan → Image: make the layers that are not known yet, each recorded as it is made, and put all of them together.
+
+Guarantees: a killed build goes on where it was, since every finished layer is in the index; two builds at once share
+layers, since the second waits for the first; nothing is fetched for layers that are known.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchkiln import fetch
+from torchkiln.console import step
+from torchkiln.layers import bytecode, environment, pool, suite, wheel
+from torchkiln.layers.base import debian
+from torchkiln.oci.image import Image, Layer, append
+from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from torchkiln.layers.base.debian import BaseResult
+    from torchkiln.lock.lockfile import Lock
+    from torchkiln.plan import ImagePlan, LayerSpec
+    from torchkiln.project import Project
+
+
+def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, stages: dict[str, float]) -> Image:
+    """The image of a plan; `stages` is told the seconds of each."""
+    with project.home.lock("assemble"):  # a second build waits, and then finds the layers it shares
+        known = {spec.key: layer for spec in plan.layers if (layer := _known(project, spec)) is not None}
+        missing = [spec for spec in plan.layers if spec.key not in known]
+        with base(project, plan, frozen=frozen) as base_result:
+            paths = _wheels(project, lock, missing, stages)
+            with step("wheels to layers", stages):
+                known |= _converted(project, [spec for spec in missing if isinstance(spec, WheelSpec)], paths)
+            with step("base", stages):
+                made = base_result()
+        with step("bytecode, environment, suite", stages):
+            known |= _compiled(project, made.layer, [spec for spec in missing if isinstance(spec, BytecodeSpec)], paths)
+            known |= {
+                spec.key: _small(project, spec) for spec in missing if isinstance(spec, EnvironmentSpec | SuiteSpec)
+            }
+    layers = [made.layer if isinstance(spec, BaseSpec) else known[spec.key] for spec in plan.layers]
+    return append(Image(config=plan.config), layers)
+
+
+def _known(project: Project, spec: LayerSpec) -> Layer | None:
+    """A layer that was made before and is still in the store; the base keeps its own account."""
+    entry = None if isinstance(spec, BaseSpec) else project.home.lookup(spec.key)
+    layer = Layer.from_json(entry) if entry else None
+    return layer if layer is not None and project.store.has(layer.descriptor) else None
+
+
+def _record(project: Project, spec: LayerSpec, layer: Layer) -> None:
+    project.home.record(spec.key, layer.to_json())
+
+
+@contextmanager
+def base(project: Project, plan: ImagePlan, *, frozen: bool) -> Iterator[Callable[[], BaseResult]]:
+    """The base layer, made in a process of its own while wheels are fetched and converted."""
+    (spec,) = [spec for spec in plan.layers if isinstance(spec, BaseSpec)]
+    build = partial(debian.build, recipe=debian.recipe(), frozen=frozen, environment=project.environment)
+    with pool.beside(build, project.home, project.store, spec) as made:
+        yield made
+
+
+def _wheels(project: Project, lock: Lock, missing: Sequence[LayerSpec], stages: dict[str, float]) -> Mapping[str, Path]:
+    """Every wheel that a missing layer is made from, and all of them once, to see that none writes another's files."""
+    compared = f"conflicts-{lock.digest.removeprefix('sha256:')}"
+    needed = {pin for spec in missing if isinstance(spec, WheelSpec | BytecodeSpec) for pin in spec.pins}
+    if project.home.lookup(compared) is None:
+        needed = set(lock.pins)
+    pins = tuple(pin for pin in lock.pins if pin in needed)
+    with step("fetch", stages):
+        paths = fetch.fetch(project.home, replace(lock, pins=pins), environment=project.environment)
+    if project.home.lookup(compared) is None:
+        wheel.check_conflicts({pin: paths[pin.sha256] for pin in pins})
+        project.home.record(compared, {"conflicts": 0})
+    return paths
+
+
+def _converted(project: Project, specs: Sequence[WheelSpec], paths: Mapping[str, Path]) -> dict[str, Layer]:
+    layers = wheel.build_all(project.store, specs, paths, partial(_record, project))
+    return {spec.key: layer for spec, layer in zip(specs, layers, strict=True)}
+
+
+def _compiled(
+    project: Project, base: Layer, specs: Sequence[BytecodeSpec], paths: Mapping[str, Path]
+) -> dict[str, Layer]:
+    layers = bytecode.build_all(project.home, project.store, base, specs, paths)
+    for spec in specs:
+        _record(project, spec, layers[spec.key])
+    return layers
+
+
+def _small(project: Project, spec: EnvironmentSpec | SuiteSpec) -> Layer:
+    if isinstance(spec, EnvironmentSpec):
+        layer = environment.build(project.store, spec)
+    else:
+        layer = suite.build(project.store, spec, project.suite)
+    _record(project, spec, layer)
+    return layer

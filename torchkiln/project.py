@@ -1,0 +1,43 @@
+"""What every stage takes from outside: a checkout, a cache and an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchkiln.oci.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torchkiln.home import Home
+    from torchkiln.matrix.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A checkout, the user's cache, and the environment the program was started in."""
+
+    root: Path
+    home: Home
+    environment: Mapping[str, str]
+
+    @property
+    def store(self) -> Store:
+        """Where images lie."""
+        return Store(self.home.store)
+
+    @property
+    def locks(self) -> Path:
+        """The folder of locks."""
+        return self.root / "images" / "locks"
+
+    @property
+    def suite(self) -> Path:
+        """The validation suite."""
+        return self.root / "validate"
+
+    def base_lock(self, target: Target) -> Path:
+        """The package list of a row's base."""
+        return self.locks / f"base-{target.base.id}.txt"
