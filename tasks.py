@@ -22,7 +22,7 @@ from torchkiln import process
 from torchkiln.errors import (
     HostError,
     TorchkilnError,
-    UnknownTargetError,
+    UsageError,
     ValidationFailedError,
     ValidationIncompleteError,
     VerifyError,
@@ -90,6 +90,17 @@ def show(result: object) -> None:
         )
 
 
+def show_report(report: ValidationReport | None) -> None:
+    """Every check, and the verdict in a sentence."""
+    from torchkiln.report import tables
+
+    if report is None:
+        show("not validated (--no-validate): nothing counts as passed")
+    else:
+        show(tables.validation(report))
+        show(tables.plainly(report))
+
+
 def project() -> Project:
     """This checkout with the user's cache."""
     from torchkiln.project import Project
@@ -101,7 +112,7 @@ def one_row(patterns: Sequence[str]) -> Target:
     """The one row of --target, where several make no sense."""
     first, *others = rows(patterns)
     if others:
-        raise UnknownTargetError("one target at a time", where=" ".join(patterns), remedy=f"--target {first.id}")
+        raise UsageError("one target at a time", where=" ".join(patterns), remedy=f"--target {first.id}")
     return first
 
 
@@ -111,9 +122,7 @@ def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
     from torchkiln.matrix.target import select
 
     if not patterns:
-        raise UnknownTargetError(
-            "no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them"
-        )
+        raise UsageError("no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
     return select(schema.load(ROOT / "matrix.yaml").targets, patterns)
 
 
@@ -238,18 +247,18 @@ def build(
 ) -> None:
     """Fetch, assemble and validate images."""
     from torchkiln import pipeline
-    from torchkiln.report import tables
 
     if require not in {"", "pass"}:
-        raise UnknownTargetError(f"--require {require} is not known", remedy="--require pass")
+        raise UsageError(f"--require {require} is not known", remedy="--require pass")
     work, chosen = project(), rows(target)
     runner = pipeline.engine(work, engine) if validate else None
-    built = [pipeline.build(work, row, runner, frozen=frozen) for row in chosen]
-    for one in () if json else built:
-        if one.report:
-            show(tables.validation(one.report))
-            show(tables.plainly(one.report))
-        show(f"{one.target.id} {one.digest} oci:{work.home.store}:{one.target.id}")
+    built = []
+    for row in chosen:
+        one = pipeline.build(work, row, runner, frozen=frozen)
+        built.append(one)
+        if not json:
+            show_report(one.report)
+            show(f"{row.id} {one.digest} oci:{work.home.store}:{row.id}")
     if json:
         show([built_json(work, one) for one in built])
     judge([one.report for one in built if one.report], require_pass=require == "pass")
@@ -279,15 +288,15 @@ def validate(
 ) -> None:
     """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
     from torchkiln import pipeline
-    from torchkiln.report import tables
 
     work, row = project(), one_row(target)
     with pipeline.subject(work, row, image) as subject:
         runner = pipeline.engine(work, engine, subject.store)
         report = pipeline.validate(work, row, subject, runner, checks=checks)
-    show(report.to_json() if json else tables.validation(report))
-    if not json:
-        show(tables.plainly(report))
+    if json:
+        show(report.to_json())
+    else:
+        show_report(report)
     judge([report], require_pass=True)
 
 
@@ -400,7 +409,7 @@ def bench(_: Context, what: str, target: Sequence[str], json: bool = False) -> N
     from torchkiln import pipeline
 
     if what != "assemble":
-        raise UnknownTargetError(f"no benchmark is called {what}", remedy="./inv bench assemble")
+        raise UsageError(f"no benchmark is called {what}", remedy="./inv bench assemble")
     wheels = pipeline.wheels(project(), one_row(target or ["torch25-cu124"]))
     figures = asdict(assemble.measure(sorted(wheels.values()), repeats=3))
     show(figures if json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))

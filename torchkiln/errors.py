@@ -1,8 +1,7 @@
 """Every error a user can meet, one exit code each; this module imports nothing.
 
 An error says what failed, where (target, key path, file), and what to try.
-Codes 20 and 21 are verdicts of a validation, the same that validate/ ends with (validate/verdict.py); 2 is invoke's
-own for a bad command line.
+Codes 20 and 21 are verdicts of a validation, the same that validate/ ends with (validate/verdict.py).
 """
 
 from __future__ import annotations
@@ -34,6 +33,12 @@ class TorchkilnError(Exception):
 
 def _rebuild(kind: type[TorchkilnError], what: str, where: str, remedy: str) -> TorchkilnError:
     return kind(what, where=where, remedy=remedy)
+
+
+class UsageError(TorchkilnError):
+    """The command line asks for something that does not exist or makes no sense."""
+
+    exit_code = 2
 
 
 class MatrixError(TorchkilnError):
