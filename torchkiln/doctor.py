@@ -37,7 +37,7 @@ class Finding:
 
 
 def diagnose(home: Home, engines: Iterable[Engine], environment: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Everything worth knowing before a build, in the order a build needs it."""
+    """Everything worth knowing before a build, in the order a build needs it; nothing missing is an error here."""
     return (
         _python(),
         _mmdebstrap(),

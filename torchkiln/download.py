@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import Pin
 
 TRIES = 5
-"""In a row, without a mebibyte gained by any of them."""
+"""In a row that gained too little; the next failure is the answer."""
 GAIN = 1 << 20
+"""Bytes; a try that brought as many is no failure."""
 LONGEST_WAIT = 60
+"""Seconds, whatever Retry-After asks for."""
 REMEDY = "check the network, HTTPS_PROXY and SSL_CERT_FILE, then run it again: it goes on where it stopped"
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 PARTIAL, NOT_SATISFIABLE = 206, 416
@@ -54,6 +56,7 @@ class Surroundings:
 
     client: httpx.Client
     stopped: Callable[[], bool]
+    """Whether to give up, asked between pieces."""
     advance: Callable[[int], None]
     """Told how many bytes came; negative when some were thrown away."""
     sleep: Callable[[float], None] = time.sleep
@@ -155,7 +158,7 @@ def _receive(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None
     try:
         with around.client.stream("GET", url, headers=headers) as response:
             start = _start(response, pin)
-            if start != growing.size:
+            if start != growing.size:  # from the beginning, then: the server sends all of it, or is asked anew
                 around.advance(-growing.restart())
             if start != growing.size:
                 raise _AgainError("the server has no such part of the file")

@@ -62,7 +62,7 @@ def size_of(path: Path) -> tuple[int, int]:
 
 
 def collect(home: Home, *, wheels: bool = False) -> Collected:
-    """Remove what no named image needs; waits until no build runs."""
+    """Remove what no named image needs; waits until nothing holds the cache (the lock `use`)."""
     files = size = 0
     with home.lock("use"):
         for path in list(unneeded(home, wheels=wheels)):

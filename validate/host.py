@@ -78,9 +78,9 @@ def _quota() -> float | None:
     return None
 
 
-def _limit(second: str, first: str) -> int | None:
-    """A limit of cgroup v2 or v1; v1 says "none" with a number near 2**63."""
-    text = _text(second) or _text(first)
+def _limit(v2: str, v1: str) -> int | None:
+    """A limit by its file in cgroup v2 or v1; v1 says "none" with a number near 2**63."""
+    text = _text(v2) or _text(v1)
     value = int(text) if text.isdigit() else 0
     return value if 0 < value < 1 << 60 else None
 

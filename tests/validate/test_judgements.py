@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from torchkiln.matrix import rules
 from validate import doctor, proof
 from validate.checks import gpu_arch, gpu_driver, lock_installed, lock_record, version_accelerator
 from validate.expect import Expect
@@ -47,13 +48,16 @@ def test_fallback_is_a_problem(changed: dict[str, Any], said: str) -> None:
         ("sm_90", "sm_89", False),
         ("sm_90a", "sm_90", False),
         ("sm_120", "sm_120", True),
+        ("sm_90 compute_90", "sm_121", True),  # translated from PTX at first use
+        ("sm_90 compute_120", "sm_100", False),
         ("gfx90a gfx942", "gfx942", True),
         ("gfx90a", "gfx942", False),
     ],
 )
 def test_architecture_rule(archs: str, device: str, served: bool) -> None:  # noqa: FBT001  a table of cases
-    """Same major and lower or equal minor; suffixes and AMD's names exactly."""
+    """Same major and lower or equal minor, or PTX; suffixes and AMD's names exactly; lint says the same."""
     assert gpu_arch.serves(archs.split(), device) is served
+    assert rules.runs_on(device, archs.split()) is served
 
 
 def test_driver_versions_are_compared_as_numbers() -> None:

@@ -27,7 +27,7 @@ class Finding:
 
 
 def inspect(subject: Subject, clock: Callable[[], float] = time.perf_counter) -> tuple[Finding, ...]:
-    """Every check, in the table's order."""
+    """What every check finds, in the table's order; `clock` gives seconds."""
     return tuple(_finding(check, subject, clock) for check in CHECKS)
 
 

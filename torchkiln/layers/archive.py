@@ -212,7 +212,7 @@ def write_layer(store: Store, title: str, entries: Iterable[tuple[Entry, Content
 
 
 def layer(store: Store, title: str, fill: Callable[[Archive], None]) -> Layer:
-    """A layer of what `fill` adds to an archive; nothing is left behind if it raises."""
+    """A layer of what `fill` adds to an archive; nothing is left behind if it raises. HostError if the disk is full."""
     try:
         with store.writer() as blob:
             archive = Archive(blob, title)

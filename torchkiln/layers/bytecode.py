@@ -79,7 +79,7 @@ class Module:
         return f"{folder}/__pycache__/{name.removesuffix('.py')}.cpython-{minor.replace('.', '')}.pyc"
 
     def embedded(self, minor: str) -> str:
-        """The name that tracebacks show: as sys.path spells it, not through the folder's real name."""
+        """The file name that tracebacks show: by the link `lib/python3.X` that sys.path names, not the real folder."""
         return "/" + self.path.replace("/lib/python/", f"/lib/python{minor}/", 1)
 
 
@@ -94,7 +94,8 @@ def build(
 ) -> Layer:
     """The layer of a spec's wheels, found by sha256 in `paths`; modules that do not compile have no bytecode.
 
-    `processes` bounds how many compile at once, for builds that run side by side.
+    `processes` bounds how many compile at once, for builds that run side by side. WheelError if a wheel is damaged,
+    HostError if the interpreter fails.
     """
     if processes is None:
         with ThreadPoolExecutor(_cores()) as own:
@@ -118,7 +119,7 @@ def build(
 def build_all(
     home: Home, store: Store, base: Layer, specs: Sequence[BytecodeSpec], paths: Mapping[str, Path]
 ) -> dict[str, Layer]:
-    """The layers of specs by their keys, side by side, compiled by the interpreter of their base."""
+    """The layers of specs by their keys, side by side, compiled by the interpreter of their base; raises as `build`."""
     if not specs:
         return {}
     start = interpreter(home, store, base, specs[0].python)

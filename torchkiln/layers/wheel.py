@@ -142,7 +142,10 @@ def build_all(
     *,
     workers: int = 0,
 ) -> tuple[Layer, ...]:
-    """The layers of all specs, in their order, built in parallel, largest first; `done` hears of each as it ends."""
+    """The layers of all specs, in their order, built in parallel, largest first; `done` hears of each as it ends.
+
+    `workers` 0 means one for each processor. The first error of `build` ends the others' work and is raised.
+    """
     largest = sorted(specs, key=lambda spec: (-sum(pin.size for pin in spec.pins), spec.key))
     jobs = [(store, spec, {pin.sha256: paths[pin.sha256] for pin in spec.pins}) for spec in largest]
     built: dict[str, Layer] = {}

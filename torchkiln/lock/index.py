@@ -52,7 +52,11 @@ def ask(
     *,
     dependencies: bool = True,
 ) -> tuple[Offer, ...]:
-    """What uv chooses for requirements on a platform; LockError in its own words if it can't."""
+    """What uv chooses for requirements on a platform; LockError in its own words if it can't.
+
+    `asked` says the Python, the platform and where the trio comes from. `links` are wheels at hand, preferred to the
+    PyTorch index. Without `dependencies` only the requirements themselves are looked up.
+    """
     arch, _, glibc = asked.platform.partition(" glibc ")
     with tempfile.TemporaryDirectory(prefix="torchkiln-lock-") as name:
         folder = Path(name)

@@ -15,7 +15,7 @@ LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 def supported(python: str, arch: str, glibc: str) -> tuple[Tag, ...]:
-    """Every tag, most specific first."""
+    """Every tag that a Python (`3.11`) takes on a machine (`x86_64`) with a glibc (`2.36`), most specific first."""
     major, minor = (int(part) for part in python.split("."))
     platforms = list(_platforms(arch, int(glibc.split(".")[1])))
     interpreter = f"cp{major}{minor}"

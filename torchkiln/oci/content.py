@@ -97,14 +97,14 @@ class TarStream:
 
 @contextmanager
 def tar_of(store: Store, digest: Digest, *, limit: int = 0) -> Iterator[TarStream]:
-    """The tar of a layer of the store."""
+    """The tar of a layer of the store; StoreError if the blob is missing. `limit` is in bytes, 0 for none."""
     with store.open(digest) as blob, tar_in(cast("BufferedReader", blob), limit=limit) as tar:
         yield tar
 
 
 @contextmanager
 def tar_in(blob: BufferedReader, *, limit: int = 0) -> Iterator[TarStream]:
-    """The tar in a blob, gzip or plain, told apart by its first bytes as engines do."""
+    """The tar in a blob, gzip or plain, told apart by its first bytes as engines do; ImageError for zstd."""
     start = blob.peek(len(ZSTD))
     if start.startswith(ZSTD):
         raise ImageError("a layer is compressed with zstd", remedy="convert the image to gzip layers")
@@ -124,6 +124,6 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def measure(store: Store, digest: Digest) -> tuple[Digest, int]:
-    """The diff_id and size of the tar in a blob."""
+    """The diff_id and size in bytes of the tar in a blob."""
     with tar_of(store, digest) as tar:
         return tar.finish(), tar.size

@@ -118,7 +118,7 @@ class Store:
             return writer.commit(media_type)
 
     def put_image(self, image: Image, ref: str) -> Descriptor:
-        """Store config and manifest, then let `ref` name them; the layers must be there."""
+        """Store config and manifest, then let `ref` name them; StoreError if a layer is missing."""
         missing = [layer.descriptor.digest for layer in image.layers if not self.has(layer.descriptor)]
         if missing:
             raise StoreError(
@@ -143,7 +143,7 @@ class Store:
             self._write_index([*kept, named])
 
     def refs(self) -> dict[str, Descriptor]:
-        """Every name and the manifest it stands for."""
+        """Every name and the manifest it stands for; StoreError if index.json is damaged."""
         return {entry.annotations[REF_NAME]: entry for entry in self._entries() if REF_NAME in entry.annotations}
 
     def _entries(self) -> list[Descriptor]:

@@ -26,7 +26,10 @@ WORKERS = 4
 
 
 def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
-    """One tree with what a container of these layers, lowest first, would see; made once per stack."""
+    """One tree with what a container of these layers, lowest first, would see; made once per stack.
+
+    ImageError as `unpack`; HostError if the file system has no room or no hard links.
+    """
     name = hashlib.sha256(" ".join(layer.diff_id for layer in stack).encode()).hexdigest()
 
     def write(target: Path) -> None:

@@ -71,7 +71,10 @@ class _Work:
 
 
 def unpack(home: Home, store: Store, layer: Layer) -> Path:
-    """The folder with the files of one layer; ImageError if its tar is unsafe or not the one that `diff_id` names."""
+    """The folder with the files of one layer, made once.
+
+    ImageError if its tar is unsafe or not the one that `diff_id` names; HostError if it cannot be written.
+    """
     name = digests.encoded(layer.diff_id)
 
     def write(target: Path) -> None:

@@ -9,7 +9,7 @@ from validate.model import GPU, Check, Context, Result, failed, passed
 
 CHECK = Check(
     title="torch holds code for this GPU",
-    explanation="Kernels would fail with `no kernel image is available`, or be translated at first use. Take the row "
+    explanation="Kernels would fail with `no kernel image is available`. Take the row "
     "that names this GPU's architecture.",
     level=GPU,
     needs=("gpu.device",),
@@ -36,11 +36,15 @@ def run(expect: Expect, context: Context) -> Result:
 
 
 def serves(archs: Sequence[str], device: str) -> bool:
-    """Same major and lower or equal minor runs; a letter suffix, and any gfx, matches exactly (CUDA C guide, 5.1)."""
+    """Same major and lower or equal minor runs, PTX of any lower or equal; a letter suffix, and any gfx, as named.
+
+    CUDA programming guide, binary and PTX compatibility.
+    """
     if device in archs:
         return True
     if not device.startswith("sm_"):
         return False
     wanted = int(device[3:])
-    numbers = [int(arch[3:]) for arch in archs if arch.startswith("sm_") and arch[3:].isdigit()]
-    return any(number // 10 == wanted // 10 and number <= wanted for number in numbers)
+    kinds = [arch.partition("_")[::2] for arch in archs]
+    held = [(kind, int(number)) for kind, number in kinds if number.isdigit() and int(number) <= wanted]
+    return any(kind == "compute" or number // 10 == wanted // 10 for kind, number in held)

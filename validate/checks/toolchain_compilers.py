@@ -41,9 +41,9 @@ def _problem(compiler: str, path: str, source: Path) -> list[str]:
     program = source.with_suffix(".out")
     built = command([path, str(source), "-o", str(program)])
     if built.returncode:
-        return [f"{compiler} cannot build a program: {last_line(built.stdout)}"]
+        return [f"{compiler} cannot build a program: {headline(built.stdout)}"]
     ran = command([str(program)])
-    return [] if ran.stdout.strip() == "works" else [f"a program of {compiler} does not run: {last_line(ran.stdout)}"]
+    return [] if ran.stdout.strip() == "works" else [f"a program of {compiler} does not run: {headline(ran.stdout)}"]
 
 
 def command(arguments: list[str]) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def command(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def last_line(output: str) -> str:
+def headline(output: str) -> str:
     """The line of an output that says most: the first with an error, else the last."""
     lines = [line for line in output.strip().splitlines() if line] or ["no output"]
     return next((line for line in lines if "error" in line), lines[-1])[:300]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sysconfig
 
-from validate.checks.toolchain_compilers import command, last_line
+from validate.checks.toolchain_compilers import command, headline
 from validate.expect import Expect
 from validate.model import Check, Context, Result, failed, passed
 
@@ -33,7 +33,7 @@ def run(_expect: Expect, context: Context) -> Result:
     include = sysconfig.get_path("include")
     built = command(["cc", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)])
     if built.returncode:
-        return failed(f"the extension does not build: {last_line(built.stdout)}", output=built.stdout[-2000:])
+        return failed(f"the extension does not build: {headline(built.stdout)}", output=built.stdout[-2000:])
     spec = importlib.util.spec_from_file_location("tiny", library)
     if spec is None or spec.loader is None:
         return failed(f"{library.name} is no extension module for this interpreter")

@@ -86,7 +86,7 @@ def surroundings(environment: Mapping[str, str], lines: str) -> dict[str, str]:
 
 
 def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], environment: Mapping[str, str]) -> Path:
-    """The tar of the userland, made below `folder`; BaseError says why there is none."""
+    """The tar of the userland, made below `folder`; BaseError says why there is none; HostError: no mmdebstrap."""
     if shutil.which(PROGRAM) is None:
         raise HostError(f"{PROGRAM} is not installed", remedy=f"apt-get install {PROGRAM}")
     target = folder / "userland.tar"

@@ -78,7 +78,11 @@ def recipe(folder: Path = RECIPES / "debian") -> Recipe:
 def build(
     home: Home, store: Store, spec: BaseSpec, *, recipe: Recipe, frozen: bool, environment: Mapping[str, str]
 ) -> BaseResult:
-    """The base layer, from the cache if it is there; BaseError if it differs from its lock and `frozen` is set."""
+    """The base layer, from the cache if it is there; what differs from its lock is told.
+
+    BaseError if something differs and `frozen` is set, or if mmdebstrap fails; HostError if it is missing; PlanError if
+    the spec was planned with another recipe.
+    """
     if spec.recipe != recipe.digest:
         raise PlanError(f"base {spec.base.id} was planned with another recipe", where=spec.recipe or "no recipe")
     with home.lock(spec.key):
@@ -99,7 +103,7 @@ def build(
 
 
 def packages(home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str]) -> BaseLock:
-    """What the archive would put into a base today: the new lock."""
+    """What the archive would put into a base today: the new lock; BaseError or HostError as `build`."""
     with step(f"packages of base {base.id}"), _userland(home, base, recipe, environment) as tar:
         return lockfile.make_base(userland.packages(tar))
 

@@ -65,7 +65,7 @@ def read(path: Path, rootfs: Mapping[str, bytes]) -> list[tuple[Entry, Content]]
 
 
 def packages(path: Path) -> tuple[tuple[str, str], ...]:
-    """(name, version) of what is installed in the tar or layer at `path`, sorted."""
+    """(name, version) of what is installed in the tar or layer at `path`, sorted; BaseError without a dpkg status."""
     with tarfile.open(path, "r:*", encoding="utf-8", errors="surrogateescape") as tar:
         member = next((member for member in tar if member.name.removeprefix("./") == "var/lib/dpkg/status"), None)
         stream = tar.extractfile(member) if member else None
