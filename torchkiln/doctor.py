@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from torchkiln import process
+from torchkiln import network, process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,7 +115,7 @@ def _network(environment: Mapping[str, str]) -> Iterable[Finding]:
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
         if environment.get(name):
             yield Finding(name="proxy", state="note", detail=f"{name} → {_without_secret(environment[name])}")
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+    for name in network.CERTIFICATES:
         if environment.get(name):
             exists = Path(environment[name]).is_file()
             remedy = "" if exists else f"unset {name} or point it to a file"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import rawlayers
 from tests.sabotage.sabotaged_layers import ELF, Member, contents, folder, metadata
 from torchkiln.errors import ImageError
 from torchkiln.inspect import facts
@@ -64,10 +65,17 @@ def test_layers_are_read_once(home: Home) -> None:
     assert facts.contents(store, home, [layer]) == (first,)
 
 
+def test_layers_need_not_be_compressed(home: Home) -> None:
+    """Engines save images with plain tars in them."""
+    store = Store(home.store)
+    (found,) = facts.contents(store, home, [_layer(store, rawlayers.tar([rawlayers.file("a/b", b"x")]))])
+    assert [entry.path for entry in found.entries] == ["a/b"]
+
+
 @pytest.mark.parametrize("data", [b"no gzip", b"\x1f\x8b\x08\x00", b""])
 def test_what_is_no_layer_is_named(home: Home, data: bytes) -> None:
-    """A blob that is no gzipped tar is an error of the image, with its digest."""
+    """A blob that is no tar is an error of the image, with its digest."""
     store = Store(home.store)
-    with pytest.raises(ImageError, match="not a gzipped tar") as caught:
+    with pytest.raises(ImageError, match="not a tar") as caught:
         facts.contents(store, home, [_layer(store, data)])
     assert digests.of_bytes(data) in caught.value.where

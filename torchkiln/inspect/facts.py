@@ -8,17 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from isal import igzip
-
 from torchkiln.errors import ImageError
 from torchkiln.home import write_atomically
 from torchkiln.inspect import listing
 from torchkiln.inspect.listing import Contents
+from torchkiln.oci import content
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import BinaryIO
+    from io import BufferedReader
 
     from torchkiln.home import Home
     from torchkiln.oci.image import Layer
@@ -27,12 +26,13 @@ if TYPE_CHECKING:
 _SOURCES = (Path(__file__).with_name(name).read_bytes() for name in ("listing.py", "secrets.py"))
 READER = digests.encoded(digests.of_bytes(b"".join(_SOURCES)))[:16]
 """Names what is read and how; what another reader remembered is read again."""
+UNREADABLE: tuple[type[Exception], ...] = (*content.DAMAGE, tarfile.TarError)
 READERS = 4
 """Inflating releases the interpreter lock; more readers than processors gain nothing."""
 
 
 def contents(store: Store, home: Home, layers: Sequence[Layer]) -> tuple[Contents, ...]:
-    """Each layer's contents, in order; ImageError if a blob is no gzipped tar."""
+    """Each layer's contents, in order; ImageError if a blob is no tar, gzipped or plain (as `docker save` has it)."""
     with ThreadPoolExecutor(READERS) as pool:
         return tuple(pool.map(lambda layer: _contents(store, home, layer), layers))
 
@@ -43,10 +43,10 @@ def _contents(store: Store, home: Home, layer: Layer) -> Contents:
     if remembered is not None:
         return remembered
     try:
-        with store.open(layer.descriptor.digest) as blob, igzip.IGzipFile(fileobj=blob) as stream:  # type: ignore[no-untyped-call]  # isal types its methods only
-            found = listing.read(cast("BinaryIO", stream))
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise ImageError(f"not a gzipped tar: {error}", where=f"layer {layer.descriptor.digest}") from error
+        with store.open(layer.descriptor.digest) as blob, content.plain(cast("BufferedReader", blob)) as stream:
+            found = listing.read(stream)
+    except UNREADABLE as error:
+        raise ImageError(f"not a tar: {error}", where=f"layer {layer.descriptor.digest}") from error
     write_atomically(path, json.dumps(found.to_json(), separators=(",", ":")).encode())
     return found
 

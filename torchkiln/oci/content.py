@@ -104,15 +104,22 @@ def tar_of(store: Store, digest: Digest, *, limit: int = 0) -> Iterator[TarStrea
 
 @contextmanager
 def tar_in(blob: BufferedReader, *, limit: int = 0) -> Iterator[TarStream]:
-    """The tar in a blob, gzip or plain, told apart by its first bytes as engines do; ImageError for zstd."""
+    """The tar in a blob, as `plain` gives it."""
+    with plain(blob) as stream:
+        yield TarStream(stream, limit=limit)
+
+
+@contextmanager
+def plain(blob: BufferedReader) -> Iterator[BinaryIO]:
+    """The bytes in a blob, gzip or plain, told apart by its first bytes as engines do; ImageError for zstd."""
     start = blob.peek(len(ZSTD))
     if start.startswith(ZSTD):
         raise ImageError("a layer is compressed with zstd", remedy="convert the image to gzip layers")
     if not start.startswith(GZIP):
-        yield TarStream(blob, limit=limit)
+        yield cast("BinaryIO", blob)
         return
-    with igzip.IGzipFile(fileobj=blob, mode="rb") as plain:  # type: ignore[no-untyped-call]
-        yield TarStream(cast("BinaryIO", plain), limit=limit)
+    with igzip.IGzipFile(fileobj=blob, mode="rb") as stream:  # type: ignore[no-untyped-call]
+        yield cast("BinaryIO", stream)
 
 
 def parts(name: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from torchkiln import process
+from torchkiln import network, process
 from torchkiln.console import note
 from torchkiln.errors import BaseError, HostError
 from torchkiln.plan import LAYER_TIME
@@ -95,7 +95,7 @@ def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], enviro
     if os.geteuid() == 0:
         folder.chmod(0o755)  # apt downloads as a user of its own
         variables["TMPDIR"] = str(folder)  # so that `gc` finds what a kill left; others can't write here
-    authorities = environment.get("SSL_CERT_FILE", "")
+    authorities = network.certificates(environment)
     arguments = command(base, target, setup=setup, excludes=excludes, authorities=authorities, mirrors=bool(lines))
     said = [_redacted(line, variables) for line in _stream([*_apart(), *arguments], variables)]
     if said and said[-1] == "0":
