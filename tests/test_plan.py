@@ -110,6 +110,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(base, base=replace(TARGET.base, packages=("python3", "gcc"))),
         replace(base, recipe="sha256:" + "e" * 64),
         replace(base, base=replace(TARGET.base, suite="trixie")),
+        replace(base, arch="aarch64"),
         replace(base, base=replace(TARGET.base, mirror="http://127.0.0.1/dated")),
         wheel,
         replace(wheel, pins=PINS[:2]),

@@ -43,12 +43,14 @@ class BaseSpec:
     lock: BaseLock
     recipe: str = ""
     """Digest of the files of images/bases/<kind>; the builder refuses a spec that names others."""
+    arch: str = "x86_64"
+    """Machine whose packages it holds, as `uname -m` says."""
 
     @property
     def key(self) -> str:
         """Recipe and expected packages."""
         base = self.base
-        recipe = [self.recipe, base.kind, base.suite, base.python, base.mirror, *sorted(base.packages)]
+        recipe = [self.recipe, base.kind, base.suite, self.arch, base.python, base.mirror, *sorted(base.packages)]
         return _key("base", self.FORMAT, {"recipe": recipe, "lock": self.lock.digest})
 
     @property
@@ -250,7 +252,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
     grouped = groups(lock.pins, room)
     compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
     layers: tuple[LayerSpec, ...] = (
-        BaseSpec(base=target.base, lock=base, recipe=recipe),
+        BaseSpec(base=target.base, lock=base, recipe=recipe, arch=target.arch),
         *(WheelSpec(pins=group) for group in grouped),
         fixed[0],
         *(BytecodeSpec(pins=group, python=base.python or target.base.python) for group in compiled if group),
