@@ -371,13 +371,17 @@ def verify(_: Context, target: Sequence[str], image: str = "", json: bool = Fals
         )
 
 
-@task(help={"wheels": "forget downloaded wheels too"})
+@task(
+    positional=[],
+    iterable=["forget"],
+    help={"forget": "name of an image that is not needed any more; may be repeated", "wheels": "downloads too"},
+)
 @guarded
-def gc(_: Context, wheels: bool = False) -> None:
-    """Forget what no named image needs."""
+def gc(_: Context, forget: Sequence[str], wheels: bool = False) -> None:
+    """Remove from the cache what no named image needs; names stay until they are forgotten."""
     from torchkiln import garbage
 
-    collected = garbage.collect(project().home, wheels=wheels)
+    collected = garbage.collect(project().home, forget=forget, wheels=wheels)
     show(f"removed {collected.files} files, {collected.size / 1e9:.2f} GB")
 
 

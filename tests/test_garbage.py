@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from torchkiln import garbage
+from torchkiln.errors import StoreError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer
 from torchkiln.oci.store import Store
@@ -43,3 +46,17 @@ def test_named_images_stay_whole(home: Home) -> None:
     garbage.collect(home, wheels=True)
     assert not wheel.exists()
     store.put_image(Image(config=Config(), layers=(kept,)), "row")
+
+
+def test_forgotten_image_goes(home: Home) -> None:
+    """A name that is given up frees what only it needed; an unknown one is an error that lists the names."""
+    store = Store(home.store)
+    layer = Layer(descriptor=store.put(b"old", LAYER_TYPE), diff_id=digests.of_bytes(b"old"), unpacked_size=3)
+    store.put_image(Image(config=Config(), layers=(layer,)), "old-row")
+    with pytest.raises(StoreError, match="old-rwo") as caught:
+        garbage.collect(home, forget=["old-rwo"])
+    assert "old-row" in caught.value.remedy
+    assert store.has(layer.descriptor)
+    assert garbage.collect(home, forget=["old-row"]).files == 3
+    assert store.refs() == {}
+    assert not store.has(layer.descriptor)

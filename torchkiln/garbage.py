@@ -7,11 +7,12 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchkiln.errors import StoreError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from torchkiln.home import Home
@@ -61,10 +62,26 @@ def size_of(path: Path) -> tuple[int, int]:
     return 1, path.lstat().st_size
 
 
-def collect(home: Home, *, wheels: bool = False) -> Collected:
-    """Remove what no named image needs; waits until nothing holds the cache (the lock `use`)."""
+def _forget(store: Store, names: Sequence[str]) -> None:
+    known = store.refs()
+    if unknown := [name for name in names if name not in known]:
+        raise StoreError(
+            f"no image is named {', '.join(unknown)}",
+            where=str(store.root),
+            remedy=f"one of {', '.join(sorted(known)) or 'none: nothing is built'}",
+        )
+    for name in names:
+        store.untag(name)
+
+
+def collect(home: Home, *, forget: Sequence[str] = (), wheels: bool = False) -> Collected:
+    """Remove what no named image needs, after forgetting names; waits until nothing holds the cache (lock `use`).
+
+    Raises StoreError for a name that no image has.
+    """
     files = size = 0
     with home.lock("use"):
+        _forget(Store(home.store), forget)
         for path in list(unneeded(home, wheels=wheels)):
             more_files, more_size = size_of(path)
             files, size = files + more_files, size + more_size

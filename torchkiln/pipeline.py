@@ -75,16 +75,17 @@ def planned(project: Project, target: Target) -> ImagePlan:
 def relock(project: Project, targets: Sequence[Target], *, bases: bool) -> tuple[Path, ...]:
     """Resolve anew and write the locks that rows share, and on request their bases' package lists; what was written."""
     texts: dict[Path, str] = {}
-    for target in targets:
-        path, listed = project.locks / target.lock_name, project.base_lock(target)
-        if path not in texts:
-            with step(f"lock {path.name}"):
-                texts[path] = lockfile.render(resolve.resolve(target, project.environment))
-        if bases and listed not in texts:
-            packages = debian.packages(
-                project.home, target.base, recipe=debian.recipe(), environment=project.environment
-            )
-            texts[listed] = lockfile.render_base(packages)
+    with project.home.lock("use", shared=True):
+        for target in targets:
+            path, listed = project.locks / target.lock_name, project.base_lock(target)
+            if path not in texts:
+                with step(f"lock {path.name}"):
+                    texts[path] = lockfile.render(resolve.resolve(target, project.environment))
+            if bases and listed not in texts:
+                packages = debian.packages(
+                    project.home, target.base, recipe=debian.recipe(), environment=project.environment
+                )
+                texts[listed] = lockfile.render_base(packages)
     for path, text in texts.items():
         write_atomically(path, text.encode())
     return tuple(texts)
@@ -148,7 +149,8 @@ def validate(
 def wheels(project: Project, target: Target) -> Mapping[str, Path]:
     """Every wheel of a row at hand, by sha256."""
     lock, _ = locked(project, target)
-    return fetch.fetch(project.home, lock, environment=project.environment)
+    with project.home.lock("use", shared=True):
+        return fetch.fetch(project.home, lock, environment=project.environment)
 
 
 def base(project: Project, target: Target, *, frozen: bool = False) -> BaseResult:

@@ -142,6 +142,11 @@ class Store:
             )
             self._write_index([*kept, named])
 
+    def untag(self, ref: str) -> None:
+        """Forget a name, if it is there; blobs stay until they are collected."""
+        with self._locked():
+            self._write_index([entry for entry in self._entries() if entry.annotations.get(REF_NAME) != ref])
+
     def refs(self) -> dict[str, Descriptor]:
         """Every name and the manifest it stands for; StoreError if index.json is damaged."""
         return {entry.annotations[REF_NAME]: entry for entry in self._entries() if REF_NAME in entry.annotations}

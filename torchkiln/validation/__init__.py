@@ -67,7 +67,7 @@ def validate(
         expectation=expectation(target, lock),
         checks=chosen,
         profile=profile,
-        gpus=target.accelerator.kind != "cpu" and engine is not None and "gpu" not in engine.restrictions(),
+        gpus=target.accelerator.kind != "cpu",
     )
     run = container.run(engine, image, asking, output)
     results, unmatched = _required((*static, *run.results), target.required)

@@ -47,7 +47,7 @@ class Asking:
     checks: tuple[str, ...]
     profile: str
     gpus: bool
-    """Whether to ask the engine for them."""
+    """Whether the row is for GPUs; the engine is asked for them where it has any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,7 @@ def run(engine: Engine | None, image: Image, asking: Asking, output: Callable[[b
         expected.chmod(0o644)
         Path(folder).chmod(0o755)
         try:
+            asking = replace(asking, gpus=asking.gpus and "gpu" not in engine.restrictions())
             command = _command(asking, expected, asking.checks)
             first = _answers(engine.run(image, command, output=_progress_only(output) if output else None), asking)
             return _with_other_user(engine, image, asking, expected, first)
