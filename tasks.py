@@ -318,7 +318,12 @@ def load(_: Context, target: Sequence[str], tag: Sequence[str]) -> None:
 @task(
     positional=[],
     iterable=["target"],
-    help=TARGET | ENGINE | {"user": "uid:gid instead of the image's", "command": "instead of a login shell"},
+    help=TARGET
+    | ENGINE
+    | {
+        "user": "uid:gid instead of the image's",
+        "command": "words of a program to run instead of bash, without a shell",
+    },
 )
 @guarded
 def shell(_: Context, target: Sequence[str], engine: str = "auto", user: str = "", command: str = "") -> None:
@@ -406,7 +411,7 @@ def doctor(_: Context, json: bool = False) -> None:
 @task(positional=["what"], iterable=["target"], help={"what": "assemble"} | TARGET | JSON)
 @guarded
 def bench(_: Context, what: str, target: Sequence[str], json: bool = False) -> None:
-    """Measure: `assemble` turns a row's cached wheels into layers, beside the floor of inflating and hashing."""
+    """Measure: `assemble` turns a row's wheels into layers, beside the floor of inflating and hashing."""
     from dataclasses import asdict
 
     from bench import assemble
@@ -414,7 +419,7 @@ def bench(_: Context, what: str, target: Sequence[str], json: bool = False) -> N
 
     if what != "assemble":
         raise UsageError(f"no benchmark is called {what}", remedy="./inv bench assemble")
-    wheels = pipeline.wheels(project(), one_row(target or ["torch25-cu124"]))
+    wheels = pipeline.wheels(project(), one_row(target))
     figures = asdict(assemble.measure(sorted(wheels.values()), repeats=3))
     show(figures if json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))
 

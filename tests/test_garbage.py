@@ -9,7 +9,7 @@ import pytest
 from torchkiln import garbage
 from torchkiln.errors import StoreError
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer
+from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer, recorded
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -60,3 +60,13 @@ def test_forgotten_image_goes(home: Home) -> None:
     assert garbage.collect(home, forget=["old-row"]).files == 3
     assert store.refs() == {}
     assert not store.has(layer.descriptor)
+
+
+@pytest.mark.parametrize(
+    "content", ["{x", "null", "[1]", '{"a": 1}', '{"descriptor": {"digest": "x"}}', '{"descriptor": 7}']
+)
+def test_damaged_index_entry_is_no_layer(home: Home, content: str) -> None:
+    """Whatever an entry holds, it is as if it were not there, and `gc` goes on."""
+    (home.index / "wheel-x.json").write_text(content)
+    assert recorded(home.lookup("wheel-x")) is None
+    garbage.collect(home)

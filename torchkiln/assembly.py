@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from torchkiln import fetch
 from torchkiln.console import step
+from torchkiln.errors import HashMismatchError, WheelError
 from torchkiln.layers import bytecode, environment, pool, suite, wheel
 from torchkiln.layers.base import debian
-from torchkiln.oci.image import Image, Layer, append
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import Image, append, recorded
 from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchkiln.layers.base.debian import BaseResult
-    from torchkiln.lock.lockfile import Lock
+    from torchkiln.lock.lockfile import Lock, Pin
+    from torchkiln.oci.image import Layer
     from torchkiln.plan import ImagePlan, LayerSpec
     from torchkiln.project import Project
 
@@ -35,11 +38,11 @@ def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, sta
         missing = [spec for spec in plan.layers if spec.key not in known]
         with base(project, plan, frozen=frozen) as base_result:
             paths = _wheels(project, lock, missing, stages)
-            with step("wheels to layers", stages):
+            with step("wheels to layers", stages), _evicting(lock, paths):
                 known |= _converted(project, [spec for spec in missing if isinstance(spec, WheelSpec)], paths)
             with step("base", stages):
                 made = base_result()
-        with step("bytecode, environment, suite", stages):
+        with step("bytecode, environment, suite", stages), _evicting(lock, paths):
             known |= _compiled(project, made.layer, [spec for spec in missing if isinstance(spec, BytecodeSpec)], paths)
             known |= {
                 spec.key: _small(project, spec) for spec in missing if isinstance(spec, EnvironmentSpec | SuiteSpec)
@@ -51,7 +54,7 @@ def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, sta
 def _known(project: Project, spec: LayerSpec) -> Layer | None:
     """A layer that was made before and is still in the store; the base keeps its own account."""
     entry = None if isinstance(spec, BaseSpec) else project.home.lookup(spec.key)
-    layer = Layer.from_json(entry) if entry else None
+    layer = recorded(entry)
     return layer if layer is not None and project.store.has(layer.descriptor) else None
 
 
@@ -78,9 +81,35 @@ def _wheels(project: Project, lock: Lock, missing: Sequence[LayerSpec], stages: 
     with step("fetch", stages):
         paths = fetch.fetch(project.home, replace(lock, pins=pins), environment=project.environment)
     if project.home.lookup(compared) is None:
-        wheel.check_conflicts({pin: paths[pin.sha256] for pin in pins})
+        with _evicting(lock, paths):
+            wheel.check_conflicts({pin: paths[pin.sha256] for pin in pins})
         project.home.record(compared, {"conflicts": 0})
     return paths
+
+
+@contextmanager
+def _evicting(lock: Lock, paths: Mapping[str, Path]) -> Iterator[None]:
+    """Tell a wheel that is bad from a copy that was damaged on this disk: such copies are thrown out.
+
+    Only when something is wrong are the wheels hashed again; WheelError passes if all are what the lock says.
+    """
+    try:
+        yield
+    except WheelError as error:
+        changed = [paths[pin.sha256] for pin in lock.pins if pin.sha256 in paths and _changed(pin, paths[pin.sha256])]
+        if not changed:
+            raise
+        for path in changed:
+            path.unlink()
+        raise HashMismatchError(
+            f"{', '.join(path.name for path in changed)} changed on this disk after the download: {error.what}",
+            where=", ".join(str(path.parent) for path in changed),
+            remedy="run it again: the damaged copy is gone and will be fetched anew",
+        ) from error
+
+
+def _changed(pin: Pin, path: Path) -> bool:
+    return digests.of_file(path)[0] != f"sha256:{pin.sha256}"
 
 
 def _converted(project: Project, specs: Sequence[WheelSpec], paths: Mapping[str, Path]) -> dict[str, Layer]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.errors import StoreError
 from torchkiln.oci import digest as digests
+from torchkiln.oci.image import recorded
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
     blobs = Store(home.store).blobs
     yield from (path for path in (blobs.iterdir() if blobs.is_dir() else ()) if path.name not in names)
     for entry in home.index.glob("*.json"):
-        descriptor = (home.lookup(entry.stem) or {}).get("descriptor")
-        if descriptor and descriptor["digest"] not in keep:
+        layer = recorded(home.lookup(entry.stem))
+        if layer is not None and layer.descriptor.digest not in keep:
             yield entry
     yield from (home.facts.iterdir() if home.facts.is_dir() else ())  # read again from the layers likewise
     yield from (home.rootfs.iterdir() if home.rootfs.is_dir() else ())  # remade from the layers when next needed

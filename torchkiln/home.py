@@ -73,10 +73,12 @@ class Home:
         """What the index holds under a layer key (Layer.to_json's form); its blob may be missing from the store."""
         path = self.index / f"{key}.json"
         try:
-            found: Mapping[str, Any] = json.loads(path.read_bytes())
+            found = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
         except ValueError:
+            found = None
+        if not isinstance(found, dict):
             path.unlink(missing_ok=True)  # a damaged entry is no entry: the layer is made again
             return None
         return found

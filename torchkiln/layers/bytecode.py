@@ -169,7 +169,9 @@ def _compile(interpreter: Interpreter, minor: str, portion: Sequence[Module], ou
     done = process.run([*interpreter.command, *_OPTIONS, str(COMPILER)], env={**_FIXED, **interpreter.env}, stdin=job)
     said = done.stderr.decode(errors="replace").strip()[-500:]
     if done.returncode == compiler.DAMAGED:
-        raise WheelError(f"{wheel.name}: {said}", where=str(wheel), remedy="delete that file to fetch it again")
+        raise WheelError(
+            f"{wheel.name}: {said}", where=str(wheel), remedy="the wheel itself is bad: pin another version"
+        )
     if done.returncode:
         raise HostError(f"compiling modules of {wheel.name} ended with status {done.returncode}: {said}")
     output.write_bytes(done.stdout)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torchkiln.layers.inflate import Source
 
-REMEDY = "delete that file to fetch it again; if that does not help, the wheel itself is bad: pin another"
+REMEDY = "the wheel itself is bad: pin another version"
 STORED = 0
 DEFLATED = 8
 _LOCAL = struct.Struct("<4s5H3L2H")

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from torchkiln.errors import ImageError
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
@@ -82,6 +83,14 @@ class Layer:
             unpacked_size=int(data["unpacked_size"]),
             title=str(data.get("title", "")),
         )
+
+
+def recorded(entry: Mapping[str, Any] | None) -> Layer | None:
+    """The layer of an index entry; None for one that is missing or damaged, so that the layer is made again."""
+    try:
+        return None if entry is None else Layer.from_json(entry)
+    except (KeyError, TypeError, ValueError, ImageError):
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

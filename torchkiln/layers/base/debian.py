@@ -18,7 +18,7 @@ from torchkiln.layers.archive import write_layer
 from torchkiln.layers.base import bootstrap, userland
 from torchkiln.lock import lockfile
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import Layer, canonical
+from torchkiln.oci.image import canonical, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import BaseLock
     from torchkiln.matrix.target import Base
     from torchkiln.oci.digest import Digest
+    from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
     from torchkiln.plan import BaseSpec
 
@@ -118,7 +119,7 @@ def _userland(home: Home, base: Base, recipe: Recipe, environment: Mapping[str, 
 def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
     """What the index holds, if the blob is there too; an entry that names no packages is completed from the blob."""
     entry = home.lookup(key)
-    layer = Layer.from_json(entry) if entry is not None else None
+    layer = recorded(entry)
     if entry is None or layer is None or not store.has(layer.descriptor):
         return None
     if "packages" in entry:
