@@ -123,6 +123,8 @@ def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
 
     if not patterns:
         raise UsageError("no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
+    if not all(patterns):
+        raise UsageError("--target is empty", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
     return select(schema.load(ROOT / "matrix.yaml").targets, patterns)
 
 

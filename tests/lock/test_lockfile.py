@@ -132,3 +132,15 @@ def test_pip_and_uv_install_from_a_lock(tool: str, tmp_path: Path) -> None:
         said = (done.stdout + done.stderr).decode()
         assert (done.returncode == 0) is good, said
         assert good or "hash" in said.lower()
+
+
+def test_a_lock_that_cannot_be_read_has_a_remedy(tmp_path: Path) -> None:
+    """Bytes that are no text, and a folder, say what to do."""
+    binary, folder = tmp_path / "binary.txt", tmp_path / "folder.txt"
+    binary.write_bytes(b"\xff\xfe")
+    folder.mkdir()
+    for path in (binary, folder):
+        with pytest.raises(LockError) as raised:
+            lockfile.read(path, remedy="./inv lock --target x")
+        assert "./inv lock --target x" in raised.value.remedy
+        assert raised.value.where == str(path)

@@ -36,7 +36,11 @@ def row(torch: str, variant: str, **changes: str) -> Target:
     )
     arch, driver = changes.get("arch", ""), changes.get("driver", "")
     gpu = replace(ROW.gpu, id=changes.get("gpu", "generic"), arch=arch, driver=driver)
-    base = replace(ROW.base, python=changes.get("python", "3.11"), glibc=changes.get("glibc", "2.36"))
+    changed = changes.keys() & {"python", "glibc"}  # as in no suite that the facts know
+    suite = changes.get("suite", "custom" if changed else ROW.base.suite)
+    packages = tuple("python3-dev" if name == "python3.11-dev" else name for name in ROW.base.packages)
+    python, glibc = changes.get("python", "3.11"), changes.get("glibc", "2.36")
+    base = replace(ROW.base, suite=suite, python=python, glibc=glibc, packages=packages)
     completed = facts.complete(KNOWN, stated, torch)
     return replace(ROW, release=release, accelerator=completed, gpu=gpu, base=base)
 
@@ -163,3 +167,53 @@ def test_any_row_gets_an_answer(target: Target) -> None:
     offered = [other for other in compat.alternatives(target, KNOWN) if other.id == near]
     assert bool(near) == any(not compat.wrong(other, KNOWN) for other in compat.alternatives(target, KNOWN))
     assert not near or any(not compat.wrong(other, KNOWN) for other in offered)
+
+
+@pytest.mark.parametrize(
+    ("package", "why"),
+    [
+        ("g++", "Inductor compiles"),
+        ("gcc", "Triton compiles"),
+        ("python3.11-dev", "Python.h"),
+        ("python3-venv", "python3 -m venv"),
+        ("tini", "entrypoint"),
+        ("ca-certificates", "https"),
+    ],
+)
+def test_a_base_without_what_images_need_is_refused(package: str, why: str) -> None:
+    """A package that was edited away is an error that names it and what it is for."""
+    left = tuple(name for name in ROW.base.packages if name not in {package, "g++" if package == "gcc" else package})
+    target = replace(ROW, base=replace(ROW.base, packages=left))
+    found = [finding for finding in lint(target, KNOWN) if finding.rule == "toolchain" and package in finding.nearest]
+    assert [finding.severity for finding in found] == ["error"]
+    assert f"no package {package}: " in found[0].message
+    assert why in found[0].message
+    with pytest.raises(MatrixError, match="toolchain"):
+        compat.refuse(target, KNOWN)
+
+
+def test_packages_that_bring_the_same_will_do() -> None:
+    """build-essential holds both compilers; a package with another Python's headers is none."""
+    same = ("build-essential", "libpython3.11-dev", "python3-full", "tini", "ca-certificates")
+    assert told(replace(ROW, base=replace(ROW.base, packages=same))) == []
+    other = tuple(name.replace("3.11-dev", "3.12-dev") for name in ROW.base.packages)
+    assert told(replace(ROW, base=replace(ROW.base, packages=other))) == [("toolchain", "error")]
+
+
+@pytest.mark.parametrize(
+    ("suite", "python", "glibc", "nearest"),
+    [
+        ("bookworm", "3.12", "2.36", {"python: '3.11'"}),
+        ("trixie", "3.11", "2.36", {"python: '3.13'", "glibc: '2.41'"}),
+        ("jammy", "3.10", "2.36", {"glibc: '2.35'"}),
+        ("noble", "3.12", "2.39", set()),
+        ("custom", "3.12", "2.50", set()),
+    ],
+)
+def test_a_base_says_what_its_suite_has(suite: str, python: str, glibc: str, nearest: set[str]) -> None:
+    """Another Python or C library than the archive's is an error with the right one; unknown suites are not judged."""
+    found = lint(row("2.8.0", "cu128", suite=suite, python=python, glibc=glibc), KNOWN)
+    assert {finding.nearest for finding in found if finding.rule.startswith("base-")} == nearest
+    assert {finding.severity for finding in found if finding.rule.startswith("base-")} == (
+        {"error"} if nearest else set()
+    )

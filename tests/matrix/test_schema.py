@@ -83,6 +83,8 @@ def test_run_options_are_those_of_accelerator_and_gpu() -> None:
         ("  cpu: {kind: cpu}", "  cpu: {kind: cpu}\n  cpu: {kind: cpu}", "key 'cpu' is on line"),
         ("releases: [torch25, torch26]", "releases: [torch25, torch25]", "two rows are called torch25-cu124"),
         ("flavours:", "flavours: [", "while parsing"),
+        ("releases: [torch25, torch26]", "releases: []", "targets[0].releases: is empty, so nothing would be built"),
+        ("  runtime: {}", "  runtime:", "flavours.runtime: is empty; keys belong here: requirements"),
     ],
 )
 def test_each_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
@@ -110,6 +112,23 @@ def test_an_unreadable_matrix_is_a_matrix_error(tmp_path: Path) -> None:
     for text in ("", "- a list\n", "\x00"):
         with pytest.raises(MatrixError):
             load(tmp_path, text)
+
+
+def test_an_empty_matrix_is_told_in_plain_words(tmp_path: Path) -> None:
+    """No file, an empty one, a list, and no targets: each says what is wrong and what to do, in no library's words."""
+    with pytest.raises(MatrixError) as raised:
+        schema.load(tmp_path / "absent.yaml")
+    assert raised.value.remedy == "git restore matrix.yaml"
+    without = MATRIX[: MATRIX.index("targets:")] + "targets: []\n"
+    for text, told in (
+        ("", "the file: is empty; keys belong here: bases, releases,"),
+        ("- a list\n", "the file: holds ['a list']; keys belong here: bases,"),
+        (without, "targets: is empty, so nothing would be built"),
+    ):
+        with pytest.raises(MatrixError) as raised:
+            load(tmp_path, text)
+        assert told in str(raised.value)
+        assert "Document" not in str(raised.value)
 
 
 def test_rows_that_share_a_lock_must_ask_for_the_same(tmp_path: Path) -> None:

@@ -182,7 +182,8 @@ def _text(path: Path, remedy: str) -> str:
     except FileNotFoundError as error:
         raise LockError("there is no lock", where=str(path), remedy=remedy) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise LockError(f"the lock cannot be read: {error}", where=str(path)) from error
+        again = f"git restore the file and make it readable, or write it anew: {remedy}"
+        raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=again) from error
 
 
 def make_base(packages: Iterable[tuple[str, str]]) -> BaseLock:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from pydantic_core import ErrorDetails
 
+PLAIN = {"missing": "is missing", "too_short": "is empty, so nothing would be built: name at least one"}
+"""What pydantic's kinds of mistake are called here."""
 Loc = tuple[int | str, ...]
 
 
@@ -42,6 +44,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 Versioned = Annotated[str, AfterValidator(_version)]
 Requires = Annotated[str, AfterValidator(_requirement)]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
+
+
+Names = Annotated[list[str], Field(min_length=1)]
 
 
 class Strict(BaseModel):
@@ -114,10 +119,10 @@ class ValidationEntry(Strict):
 class ProductEntry(Strict):
     """One of `targets`."""
 
-    releases: list[str]
-    accelerators: list[str]
-    gpus: list[str] = ["generic"]
-    flavours: list[str] = ["runtime"]
+    releases: Names
+    accelerators: Names
+    gpus: Names = ["generic"]
+    flavours: Names = ["runtime"]
     base: str
     without: list[Literal["torchvision", "torchaudio"]] = []
     required: list[str] | None = None
@@ -133,7 +138,7 @@ class Document(Strict):
     gpus: dict[Name, GpuEntry]
     flavours: dict[Name, FlavourEntry]
     validation: ValidationEntry = ValidationEntry()
-    targets: list[ProductEntry]
+    targets: Annotated[list[ProductEntry], Field(min_length=1)]
 
 
 class WrittenFloat(float):
@@ -212,10 +217,10 @@ def _told(problem: ErrorDetails) -> str:
 
 def _fault(problem: ErrorDetails) -> str:
     kind, value, loc = problem["type"], problem["input"], problem["loc"]
+    if kind in PLAIN:
+        return PLAIN[kind]
     if kind == "extra_forbidden":
         return f"unknown key{nearest(str(loc[-1]), legal_keys(loc[:-1]))}"
-    if kind == "missing":
-        return "is missing"
     if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
         text = getattr(value, "text", str(value))
         return f"{text} is a number to YAML, and numbers lose digits: write '{text}' in quotes"
@@ -225,7 +230,14 @@ def _fault(problem: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch" and loc[-1] == "[key]":
         return f"{value!r} is not a name: lower-case letters and digits, letter first, no dashes"
     message = problem["msg"].removeprefix("Value error, ")
+    if kind in {"model_type", "dict_type"}:
+        message = f"{'is empty' if value is None else f'holds {value!r:.60}'}; keys belong here{_keys(loc)}"
     return message[0].lower() + message[1:]
+
+
+def _keys(loc: Loc) -> str:
+    keys = legal_keys(loc)
+    return f": {', '.join(keys)}" if keys else ""
 
 
 def legal_keys(loc: Loc) -> Sequence[str]:

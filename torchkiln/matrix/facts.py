@@ -117,6 +117,21 @@ class TritonFact(Row):
     triton_only_for_python: str
 
 
+class SuiteFact(Row):
+    """What a distribution's release ships."""
+
+    suite: str
+    python: str
+    glibc: str
+
+
+class ToolFact(Row):
+    """Packages of which a base needs one; `{python}` stands for its minor."""
+
+    packages: Texts
+    why: str
+
+
 class WheelFact(Row):
     """The hash that lock files of others state for a wheel on the PyTorch index."""
 
@@ -138,6 +153,8 @@ class Facts(Row):
     numpy: tuple[NumpyFact, ...]
     setuptools: tuple[SetuptoolsFact, ...]
     triton: tuple[TritonFact, ...]
+    suites: tuple[SuiteFact, ...]
+    tools: tuple[ToolFact, ...]
     wheels: tuple[WheelFact, ...]
 
 
@@ -157,6 +174,8 @@ def read(path: Path = FACTS) -> Facts:
             "numpy": found["numpy"]["rows"],
             "setuptools": found["triton_setuptools"]["rows"],
             "triton": found["pairing"]["triton_python_limit"],
+            "suites": found["suites"]["rows"],
+            "tools": found["base_toolchain"]["rows"],
             "wheels": found["index_wheels"],
         }
     )
@@ -182,6 +201,11 @@ def _covers_one(part: str, version: tuple[int, ...]) -> bool:
 def release(facts: Facts, torch: str) -> ReleaseFact | None:
     """What belongs to a torch, if that version is known."""
     return next((row for row in facts.releases if row.torch == torch), None)
+
+
+def suite(facts: Facts, name: str) -> SuiteFact | None:
+    """What a distribution's release ships, if it is known."""
+    return next((row for row in facts.suites if row.suite == name), None)
 
 
 def _variant_row(facts: Facts, torch: str) -> VariantFact | None:

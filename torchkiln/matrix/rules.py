@@ -241,6 +241,33 @@ def triton_python(target: Target, known: Facts) -> Iterator[Finding]:
         yield _warning("triton-python", message, fact, f"Python below {limit}")
 
 
+def base_python(target: Target, known: Facts) -> Iterator[Finding]:
+    """The base's Python is the one that its suite has; no other gets installed."""
+    base, suite = target.base, facts.suite(known, target.base.suite)
+    if suite and base.python != suite.python:
+        message = f"{base.suite} has Python {suite.python}, base {base.id} says {base.python}"
+        yield _error("base-python", message, known.sources["suites"], f"python: '{suite.python}'")
+
+
+def base_glibc(target: Target, known: Facts) -> Iterator[Finding]:
+    """The base's C library is the one that its suite has."""
+    base, suite = target.base, facts.suite(known, target.base.suite)
+    if suite and base.glibc != suite.glibc:
+        message = f"{base.suite} has glibc {suite.glibc}, base {base.id} says {base.glibc}"
+        yield _error("base-glibc", message, known.sources["suites"], f"glibc: '{suite.glibc}'")
+
+
+def toolchain(target: Target, known: Facts) -> Iterator[Finding]:
+    """The base has what compiling and starting need."""
+    base = target.base
+    for tool in known.tools:
+        names = [name.format(python=base.python) for name in tool.packages]
+        if not set(names) & set(base.packages):
+            message = f"base {base.id} has no package {names[0]}: {tool.why}"
+            fact = f"{' or '.join(names)}; {known.sources['base_toolchain']}"
+            yield _error("toolchain", message, fact, f"{names[0]} among the packages of base {base.id}")
+
+
 RULES: tuple[Callable[[Target, Facts], Iterator[Finding]], ...] = (
     known_torch,
     trio_pairing,
@@ -254,4 +281,7 @@ RULES: tuple[Callable[[Target, Facts], Iterator[Finding]], ...] = (
     numpy_bound,
     setuptools_needed,
     triton_python,
+    base_python,
+    base_glibc,
+    toolchain,
 )

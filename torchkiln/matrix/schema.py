@@ -36,7 +36,8 @@ def load(path: Path, known: Facts | None = None) -> Matrix:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise MatrixError(f"the matrix cannot be read: {error.strerror}", where=str(path)) from error
+        remedy = "git restore matrix.yaml" if isinstance(error, FileNotFoundError) else "make it a readable file"
+        raise MatrixError(f"the matrix cannot be read: {error.strerror}", where=str(path), remedy=remedy) from error
     found, problems = document.parse(data)
     known = known or facts.read()
     if found:
