@@ -195,6 +195,14 @@ def test_image_in_the_engine_can_be_held_against_its_row(image: str, built: Row)
     assert report["engine"] == "docker"
 
 
+def test_docker_engine_passes_the_built_row(built: Row) -> None:
+    """Every required check answers there, also the one that needs a container of an unknown user."""
+    report = json.loads(built.kiln.run("validate", "--target", ROW, "--engine", "docker", "--json"))
+    required = {check["id"]: check["reason"] for check in report["checks"] if check["required"]}
+    assert (report["verdict"], report["engine"]) == ("pass", "docker")
+    assert required["compile.random_uid"].startswith("CPU: 1042:0, compiled")
+
+
 @pytest.mark.parametrize("engine", ["sandbox", "docker"])
 def test_shell_on_any_engine(built: Row, engine: str) -> None:
     """Exit status and output are the command's; nothing of what it writes stays."""

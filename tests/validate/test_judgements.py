@@ -8,7 +8,7 @@ import pytest
 
 from torchkiln.matrix import rules
 from validate import doctor, proof
-from validate.checks import gpu_arch, gpu_driver, lock_installed, lock_record, version_accelerator
+from validate.checks import compile_random_uid, gpu_arch, gpu_driver, lock_installed, lock_record, version_accelerator
 from validate.expect import Expect
 
 if TYPE_CHECKING:
@@ -112,3 +112,19 @@ def test_doctor_tells_a_gpu_row_how_to_get_its_gpu() -> None:
     found = {advice.what: advice.do for advice in doctor.surroundings({}, _facts(64 << 20), Expect(kind="cuda"))}
     assert any("64 MB" in what and "--shm-size" in do for what, do in found.items())
     assert any("no GPU" in what and "--gpus all" in do for what, do in found.items())
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "known"),
+    [
+        ({}, "", ""),
+        ({"HOME": "/"}, "", ""),  # Docker's runtime sets it where the image and the caller are silent
+        ({"HOME": "", "USER": ""}, "", ""),
+        ({"HOME": "/home/torch"}, "", "HOME=/home/torch"),
+        ({"HOME": "/", "LOGNAME": "me"}, "", "LOGNAME=me"),
+        ({}, "torch", "the passwd row of torch"),
+    ],
+)
+def test_unknown_user_is_told_from_a_known_one(environ: dict[str, str], name: str, known: str) -> None:
+    """No passwd row, no name, and no home but the root folder; whatever says more is named."""
+    assert compile_random_uid.known_by(environ, name) == known

@@ -1,10 +1,11 @@
-"""torch.compile works for a uid without passwd row, HOME, USER and LOGNAME."""
+"""torch.compile works for a uid without passwd row, a home of its own, USER and LOGNAME."""
 
 from __future__ import annotations
 
 import json
 import os
 import pwd
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Callable
 
@@ -14,7 +15,7 @@ from validate.model import Check, Context, Result, failed, not_run, passed
 from validate.proof import equal, prove
 
 CHECK = Check(
-    title="torch.compile under an unknown uid, without HOME",
+    title="torch.compile under an unknown uid, without a home",
     explanation="Platforms start containers under arbitrary uids. Cache folders must come from variables of the image "
     "and be writable for any uid; see cache.folders.",
     needs=("torch.import", "toolchain.extension"),
@@ -22,17 +23,28 @@ CHECK = Check(
     plain=True,
 )
 UID, GID = 1042, 0
-NAMES = ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME")
-"""What getpass and pathlib fall back on when there is no passwd row."""
+NAMES = ("USER", "LOGNAME", "LNAME", "USERNAME")
+"""What getpass asks before it looks for a passwd row."""
+HOMELESS = ("", "/")
+"""Docker's runtime sets HOME=/ where nothing else says what it is; nobody but root may write there."""
 
 
 def run(_expect: Expect, _context: Context) -> Result:
     """In this process if it is such a user already, else in a child that becomes one, if it may."""
-    if _unknown():
+    known = known_by(os.environ, _passwd_name())
+    if not known:
         return compiles()
     if os.getuid() != 0:
-        return not_run(f"needs a container started as {UID}:{GID} without HOME; this one runs as {os.getuid()}")
+        return not_run(f"needs a container started as {UID}:{GID} without HOME and USER; this user has {known}")
     return as_other_user(compiles)
+
+
+def known_by(environ: Mapping[str, str], name: str) -> str:
+    """What tells who this user is, in words; empty for a uid that nobody knows. Pure."""
+    told = [f"{variable}={environ[variable]}" for variable in NAMES if environ.get(variable)]
+    home = environ.get("HOME", "")
+    told += [] if home in HOMELESS else [f"HOME={home}"]
+    return ", ".join([f"the passwd row of {name}", *told] if name else told)
 
 
 def compiles() -> Result:
@@ -78,7 +90,7 @@ def _answer(writer: int, work: Callable[[], Result]) -> None:
 
 def _become() -> Result | None:
     """Another user from here on, or the reason why not."""
-    for name in NAMES:
+    for name in ("HOME", *NAMES):
         os.environ.pop(name, None)
     try:
         os.setgroups([])
@@ -90,11 +102,8 @@ def _become() -> Result | None:
     return None
 
 
-def _unknown() -> bool:
-    if any(name in os.environ for name in NAMES):
-        return False
+def _passwd_name() -> str:
     try:
-        pwd.getpwuid(os.getuid())
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return True
-    return False
+        return ""
