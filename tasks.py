@@ -171,9 +171,11 @@ def matrix(_: Context, target: Sequence[str], json: bool = False) -> None:
     """List the targets, with what lint finds in them."""
     from torchkiln.matrix import compat, facts
     from torchkiln.report import tables
+    from torchkiln.validation import check_required
 
-    known = facts.read()
-    found = [(row, compat.lint(row, known)) for row in rows(target or ("*",))]
+    known, chosen = facts.read(), rows(target or ("*",))
+    check_required(chosen, ROOT / "validate")
+    found = [(row, compat.lint(row, known)) for row in chosen]
     show([compat.to_json(row, findings) for row, findings in found] if json else tables.matrix(found))
     if any(finding.severity == "error" for _, findings in found for finding in findings):
         raise SystemExit(3)

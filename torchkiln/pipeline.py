@@ -58,6 +58,7 @@ def targets(project: Project, patterns: Sequence[str] = ()) -> tuple[Target, ...
 def locked(project: Project, target: Target) -> tuple[Lock, BaseLock]:
     """The committed locks of a row, held against it; MatrixError for a row that the facts refuse."""
     compat.refuse(target, facts.read())
+    validation.check_required([target], project.suite)
     remedy = f"./inv lock --target {target.id}"
     lock = lockfile.read(project.locks / target.lock_name, remedy=remedy)
     fit.check_fresh(lock, target)

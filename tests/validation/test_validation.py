@@ -9,10 +9,19 @@ import pytest
 
 from tests.sabotage.sabotaged_layers import LOCK, TARGET
 from torchkiln.engines import Outcome
+from torchkiln.errors import MatrixError
 from torchkiln.matrix.target import Accelerator
 from torchkiln.oci.image import Image
 from torchkiln.plan import config
-from torchkiln.validation import CheckResult, container, expectation, identifiers, validate, verdict
+from torchkiln.validation import (
+    CheckResult,
+    check_required,
+    container,
+    expectation,
+    identifiers,
+    validate,
+    verdict,
+)
 from torchkiln.validation.container import Asking
 from validate import discovery, expect
 
@@ -54,6 +63,15 @@ def test_optional_checks_do_not_decide() -> None:
 def test_required_glob_without_a_check_is_incomplete() -> None:
     """A misspelt requirement must not pass unnoticed."""
     assert verdict([result("pass")], unmatched=["compile.genrated"]) == "incomplete"
+
+
+def test_required_globs_must_name_a_check() -> None:
+    """A misspelt requirement is seen before anything is built, with the id that was meant; good ones pass."""
+    good = replace(TARGET, required=("*", "static.*", "suite.run", "compile.generated"))
+    check_required([good], SUITE)
+    with pytest.raises(MatrixError) as raised:
+        check_required([good, replace(TARGET, required=("compile.genrated", "zzzz*"))], SUITE)
+    assert "'compile.genrated' (nearest: compile.generated), nor 'zzzz*'" in raised.value.what
 
 
 def test_suite_reads_the_expectation() -> None:

@@ -82,15 +82,16 @@ def plainly(report: ValidationReport) -> str:
         return f"{report.target}: pass, every required check ran and holds"
     missing = [check for check in report.checks if check.required and check.status != "pass"]
     missing = [check for check in missing if (check.status == "fail") == (report.verdict == "fail")]
-    reasons = ", ".join(sorted({check.reason for check in missing if "blocked by" not in check.reason}))
+    reasons = ", ".join(
+        sorted({check.reason for check in missing if check.reason and "blocked by" not in check.reason})
+    )
     names = ", ".join(check.id for check in missing)
     if report.verdict == "fail":
         return f"{report.target}: fail, by {names}"
-    unmatched = f"; required but unknown: {', '.join(report.unmatched)}" if report.unmatched else ""
-    return (
-        f"{report.target}: incomplete, it has not passed: {len(missing)} required checks gave no answer"
-        f" ({names}: {reasons}){unmatched}"
-    )
+    silent = f"{len(missing)} required checks gave no answer ({names}{f': {reasons}' if reasons else ''})"
+    unmatched = f"required but unknown: {', '.join(report.unmatched)}"
+    why = "; ".join([silent] * bool(missing) + [unmatched] * bool(report.unmatched)) or "no check is required"
+    return f"{report.target}: incomplete, it has not passed: {why}"
 
 
 def doctor(findings: Iterable[Diagnosis]) -> Table:

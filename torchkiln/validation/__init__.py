@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from torchkiln.errors import MatrixError
 from torchkiln.inspect import facts
-from torchkiln.inspect.checks import inspect
+from torchkiln.inspect.checks import CHECKS, inspect
 from torchkiln.inspect.subject import subject
 from torchkiln.oci.image import manifest_descriptor
 from torchkiln.oci.store import Store
@@ -31,11 +33,32 @@ __all__ = [
     "CheckResult",
     "ValidationReport",
     "Verdict",
+    "check_required",
     "expectation",
     "identifiers",
     "validate",
     "verdict",
 ]
+
+
+def check_required(targets: Sequence[Target], suite: Path) -> None:
+    """MatrixError with every required glob that names no check, and the nearest id; `suite` is validate/."""
+    known = (SUITE_CHECK, *(check.id for check in CHECKS), *identifiers(suite))
+    globs = dict.fromkeys(glob for target in targets for glob in target.required)
+    problems = [
+        f"{glob!r}{_nearest(glob, known)}" for glob in globs if not any(fnmatchcase(one, glob) for one in known)
+    ]
+    if problems:
+        raise MatrixError(
+            f"no check is called {', nor '.join(problems)}",
+            where="matrix.yaml, required",
+            remedy="an id or glob of the checks that ./inv validate lists",
+        )
+
+
+def _nearest(glob: str, known: Sequence[str]) -> str:
+    near = get_close_matches(glob, known, n=1, cutoff=0.4)
+    return f" (nearest: {near[0]})" if near else ""
 
 
 def validate(
