@@ -16,6 +16,7 @@ from torchkiln.console import step
 from torchkiln.errors import HashMismatchError, WheelError
 from torchkiln.layers import bytecode, environment, pool, suite, wheel
 from torchkiln.layers.base import debian
+from torchkiln.lock import fit
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Image, append, recorded
 from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
@@ -37,7 +38,7 @@ def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, sta
         known = {spec.key: layer for spec in plan.layers if (layer := _known(project, spec)) is not None}
         missing = [spec for spec in plan.layers if spec.key not in known]
         with base(project, plan, frozen=frozen) as base_result:
-            paths = _wheels(project, lock, missing, stages)
+            paths = _wheels(project, plan, lock, stages, missing)
             with step("wheels to layers", stages), _evicting(lock, paths):
                 known |= _converted(project, [spec for spec in missing if isinstance(spec, WheelSpec)], paths)
             with step("base", stages):
@@ -71,9 +72,11 @@ def base(project: Project, plan: ImagePlan, *, frozen: bool) -> Iterator[Callabl
         yield made
 
 
-def _wheels(project: Project, lock: Lock, missing: Sequence[LayerSpec], stages: dict[str, float]) -> Mapping[str, Path]:
-    """Every wheel that a missing layer is made from, and all of them once, to see that none writes another's files."""
-    compared = f"conflicts-{lock.digest.removeprefix('sha256:')}"
+def _wheels(
+    project: Project, plan: ImagePlan, lock: Lock, stages: dict[str, float], missing: Sequence[LayerSpec]
+) -> Mapping[str, Path]:
+    """Every wheel that a missing layer is made from, and all of them once, to see that they go together."""
+    compared = f"together-{lock.digest.removeprefix('sha256:')}"
     needed = {pin for spec in missing if isinstance(spec, WheelSpec | BytecodeSpec) for pin in spec.pins}
     if project.home.lookup(compared) is None:
         needed = set(lock.pins)
@@ -82,9 +85,18 @@ def _wheels(project: Project, lock: Lock, missing: Sequence[LayerSpec], stages: 
         paths = fetch.fetch(project.home, replace(lock, pins=pins), environment=project.environment)
     if project.home.lookup(compared) is None:
         with _evicting(lock, paths):
-            wheel.check_conflicts({pin: paths[pin.sha256] for pin in pins})
+            _check_together(plan, lock, paths)
         project.home.record(compared, {"conflicts": 0})
     return paths
+
+
+def _check_together(plan: ImagePlan, lock: Lock, paths: Mapping[str, Path]) -> None:
+    """None asks for what is not pinned, and none writes another's files."""
+    (base,) = [spec for spec in plan.layers if isinstance(spec, BaseSpec)]
+    requires = {pin.name: wheel.requirements(paths[pin.sha256]) for pin in lock.pins}
+    python = base.lock.python or base.base.python
+    fit.check_closed(lock, requires, python=python, target=plan.target)
+    wheel.check_conflicts({pin: paths[pin.sha256] for pin in lock.pins})
 
 
 @contextmanager

@@ -663,3 +663,11 @@ def test_bytecode_that_a_wheel_ships_is_left_out(tmp_path: Path) -> None:
     written = wheel.contents(path)
     assert f"{SITE}/toy.py" in written
     assert not [name for name in written if "__pycache__" in name]
+
+
+def test_what_a_wheel_asks_for_is_read_from_its_metadata(tmp_path: Path) -> None:
+    """Each Requires-Dist line comes as one requirement; text below the headers is no header."""
+    asked = ("numpy>=2", "triton==3.1.0; platform_system == 'Linux'")
+    assert wheel.requirements(make_wheel(tmp_path, requires=asked)) == asked
+    described = (*asked, "last\n\nRequires-Dist: prose")
+    assert wheel.requirements(make_wheel(tmp_path, "other", requires=described)) == (*asked, "last")

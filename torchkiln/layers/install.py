@@ -136,6 +136,12 @@ def _check_format(wheel: Zip, info: str) -> None:
         raise wheel.refuse("WHEEL does not say whether Root-Is-Purelib")
 
 
+def requirements(wheel: Zip) -> tuple[str, ...]:
+    """What a wheel asks for (core metadata, "Requires-Dist"), in its own words."""
+    stated = Parser().parsestr(_text(wheel, f"{_dist_info(wheel)}/METADATA"), headersonly=True)
+    return tuple(" ".join(str(text).split()) for text in stated.get_all("Requires-Dist", []))
+
+
 def _text(wheel: Zip, name: str) -> str:
     try:
         return wheel.read(name).decode()

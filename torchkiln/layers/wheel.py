@@ -100,6 +100,12 @@ def contents(path: Path) -> Mapping[str, str]:
         return _hashes(install.install(wheel))
 
 
+def requirements(path: Path) -> tuple[str, ...]:
+    """What a wheel asks for: its Requires-Dist lines."""
+    with members.opened(path) as wheel:
+        return install.requirements(wheel)
+
+
 def check_conflicts(wheels: Mapping[Pin, Path]) -> None:
     """ConflictError naming every path that two wheels write differently, whatever their order; equal copies pass."""
     _refuse_clashes({pin: contents(path) for pin, path in wheels.items()})
