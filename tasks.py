@@ -155,13 +155,17 @@ def built_json(work: Project, built: Built) -> dict[str, Any]:
 def judge(reports: Sequence[ValidationReport], *, require_pass: bool) -> None:
     """Raise for the worst verdict; for an incomplete one only where a pass is required."""
     failed = [report.target for report in reports if report.verdict == "fail"]
-    incomplete = [report.target for report in reports if report.verdict == "incomplete"]
+    incomplete = [report for report in reports if report.verdict == "incomplete"]
     if failed:
         raise ValidationFailedError(f"validation failed: {', '.join(failed)}", remedy="the report says which and why")
     if incomplete and require_pass:
+        chosen = all(report.only_selected for report in incomplete)
         raise ValidationIncompleteError(
-            f"validation is incomplete: {', '.join(incomplete)}",
-            remedy="./inv validate on a host that has what the checks need, such as the row's GPU",
+            f"validation is incomplete: {', '.join(report.target for report in incomplete)}",
+            where="only selected checks were asked, and they passed" if chosen else "",
+            remedy="leave out --checks for a verdict on the row"
+            if chosen
+            else "./inv validate on a host that has what the checks need, such as the row's GPU",
         )
 
 
@@ -278,7 +282,7 @@ def build(
     | ENGINE
     | {
         "image": "hold this image against the row: oci:DIR[:REF] or docker-daemon:NAME",
-        "checks": "only these checks, by id or glob; may be repeated",
+        "checks": "only these checks, by id or glob; may be repeated; the verdict is then incomplete at best",
     },
 )
 @guarded
@@ -291,9 +295,10 @@ def validate(
     json: bool = False,
 ) -> None:
     """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
-    from torchkiln import pipeline
+    from torchkiln import pipeline, validation
 
     work, row = project(), one_row(target)
+    validation.select(checks, work.suite)
     with pipeline.subject(work, row, image) as subject:
         runner = pipeline.engine(work, engine, subject.store)
         report = pipeline.validate(work, row, subject, runner, checks=checks)

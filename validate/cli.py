@@ -14,6 +14,7 @@ from validate.model import ENVIRONMENT, FAIL, Answer
 
 SCHEMA = 1
 BAD_COMMAND_LINE = 2
+CHOICE = "only these, and what they need; repeatable; the verdict is then incomplete at best"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,6 +31,10 @@ def main(arguments: Sequence[str]) -> int:
         row = expect.read(options.expect)
     except (OSError, ValueError, TypeError) as error:
         print(f"{options.expect}: {error}", file=sys.stderr)
+        return BAD_COMMAND_LINE
+    unknown = [glob for glob in options.checks or () if not discovery.named(glob)]
+    if unknown:
+        print(f"no check is called {unknown[0]}; the nearest is {discovery.nearest(unknown[0])}", file=sys.stderr)
         return BAD_COMMAND_LINE
     answers, facts = run(row, options.checks or ["*"], os.environ)
     said = verdict.verdict(answers)
@@ -79,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="validate", description="Hold this image against a row of the matrix.")
     parser.add_argument("command", nargs="?", choices=["run", "doctor"], default="run")
     parser.add_argument("--expect", type=Path, metavar="FILE", help="the row, as JSON")
-    parser.add_argument("--checks", action="append", metavar="GLOB", help="only these, and what they need; repeatable")
+    parser.add_argument("--checks", action="append", metavar="GLOB", help=CHOICE)
     parser.add_argument("--profile", choices=["smoke"], default="smoke", help="how thorough")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Iterable
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,16 @@ def identifiers(folder: Path = CHECKS) -> tuple[str, ...]:
     """The ids, from file names alone: `compile_random_uid.py` is compile.random_uid."""
     names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
     return tuple(name.replace("_", ".", 1) for name in names)
+
+
+def named(glob: str) -> bool:
+    """Whether a glob covers any check."""
+    return any(fnmatchcase(identifier, glob) for identifier in identifiers())
+
+
+def nearest(word: str) -> str:
+    """The id that looks most like a word."""
+    return get_close_matches(word, identifiers(), n=1, cutoff=0)[0]
 
 
 def load(identifier: str) -> Loaded:

@@ -160,3 +160,19 @@ def test_damaged_wheel_in_the_cache_is_thrown_out(built: Row, warm: Kiln) -> Non
     assert "changed on this disk" in said
     (entry,) = json.loads(warm.run("build", "--target", ROW, "--no-validate", "--json"))
     assert entry["digest"] == built.entry["digest"]
+
+
+def test_unknown_check_names_the_nearest(tmp_path: Path) -> None:
+    """Before the image is even looked for."""
+    asked = ("validate", "--target", "torch213-cpu", "--checks", "toch.import")
+    assert "--checks torch.import" in Kiln(tmp_path / "home").refused(*asked, status=2)
+
+
+def test_selection_is_no_verdict_and_says_why(built: Row) -> None:
+    """Exit 21 with what would give one: no other host, but the rest of the checks."""
+    asked = ("validate", "--target", ROW, "--engine", "sandbox", "--checks", "static.*")
+    with built.kiln.start(*asked) as process:
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 21
+    assert "required checks were not selected, so this is no verdict on the row" in out.decode()
+    assert "leave out --checks" in err.decode()

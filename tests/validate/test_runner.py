@@ -145,6 +145,16 @@ def test_selection_brings_needs_and_stays_incomplete(ask: Ask) -> None:
     assert (code, found["c.other"]["reason"]) == (21, "not selected")
 
 
+def test_unknown_check_is_a_wrong_command_line(tmp_path: Path) -> None:
+    """Before anything runs, and with the check that was probably meant."""
+    row = tmp_path / "row.json"
+    row.write_text('{"schema": 1}')
+    command = [sys.executable, str(SUITE), "--expect", str(row), "--checks", "python.*", "--checks", "toch.import"]
+    ended = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    assert b"toch.import; the nearest is torch.import" in ended.stderr
+
+
 def test_nothing_of_a_check_lives_on(ask: Ask, tmp_path: Path) -> None:
     """After the time limit even a process in a session of its own is gone."""
     note = tmp_path / "pid"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +9,19 @@ import pytest
 
 from tests.sabotage.sabotaged_layers import LOCK, TARGET
 from torchkiln.engines import Outcome
-from torchkiln.errors import MatrixError
+from torchkiln.errors import MatrixError, UsageError
 from torchkiln.matrix.target import Accelerator
 from torchkiln.oci.image import Image
 from torchkiln.plan import config
+from torchkiln.report import tables
 from torchkiln.validation import (
     CheckResult,
+    ValidationReport,
     check_required,
     container,
     expectation,
     identifiers,
+    selection,
     validate,
     verdict,
 )
@@ -26,6 +29,9 @@ from torchkiln.validation.container import Asking
 from validate import discovery, expect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torchkiln.engines import Command
     from torchkiln.home import Home
     from torchkiln.validation.report import Status
 
@@ -138,13 +144,110 @@ def test_image_cannot_shorten_its_list(home: Home, outcome: Outcome, said: str) 
     assert {found.id for found in others} == set(identifiers(SUITE))
 
 
-def test_progress_leaves_the_report_out() -> None:
+def test_progress_leaves_the_report_out(home: Home) -> None:
     """Lines come whole, however the pieces are cut, and the JSON document stays for the report."""
     heard: list[bytes] = []
-    hear = container._progress_only(heard.append)
+    hear = container._progress(replace(_asking(home), output=heard.append), lambda _line: True)
+    assert hear is not None
     for piece in (b"pass  tor", b"ch.import\nfail  x", b'\n{"schema": 1, ', b'"checks": []}\n'):
         hear(piece)
     assert heard == [b"pass  torch.import\n", b"fail  x\n"]
+
+
+@dataclass
+class TwoUsers:
+    """An engine in which the suite answers as it does in a container: one check only for the unknown user."""
+
+    name: str = "two-users"
+    asked: list[Command] = field(default_factory=list)
+
+    def lacks(self) -> str:
+        """Nothing."""
+        return ""
+
+    def restrictions(self) -> tuple[str, ...]:
+        """It has every user, but no GPU."""
+        return ("gpu",)
+
+    def run(self, image: Image, command: Command, *, output: Callable[[bytes], None] | None = None) -> Outcome:
+        """The other user's check passes only where the gate sets up that user."""
+        del image
+        self.asked.append(command)
+        status = "pass" if command.user else "not-run"
+        document = json.loads(_document())
+        (other,) = [check for check in document["checks"] if check["id"] == container.OTHER_USER_CHECK]
+        other |= {"status": status, "reason": "needs a container of its own"}
+        if output is not None:
+            output(f"pass        torch.import   1.6 s\n{status:<12}compile.random_uid   0.0 s\n".encode())
+        return Outcome(status=21, stdout=json.dumps(document).encode(), stderr=b"")
+
+    def load(self, image: Image, tags: Sequence[str] = ()) -> str:
+        """Not asked."""
+        raise NotImplementedError
+
+    def shell(self, image: Image, command: Command) -> int:
+        """Not asked."""
+        raise NotImplementedError
+
+
+def test_progress_agrees_with_the_report(home: Home) -> None:
+    """The other user's check is heard once, from the container in which it runs."""
+    heard: list[bytes] = []
+    run = container.run(TwoUsers(), Image(config=config(TARGET, LOCK)), replace(_asking(home), output=heard.append))
+    assert [result.status for result in run.results if result.id == "compile.random_uid"] == ["pass"]
+    said = b"".join(heard).decode().splitlines()
+    assert [line.split()[:2] for line in said] == [["pass", "torch.import"], ["pass", "compile.random_uid"]]
+
+
+def _validated(home: Home, *checks: str) -> ValidationReport:
+    image = Image(config=config(TARGET, LOCK))
+    return validate(TwoUsers(), image, TARGET, LOCK, home, suite=SUITE, checks=checks)
+
+
+@pytest.mark.parametrize(("glob", "nearest"), [("toch.import", "torch.import"), ("static.envs", "static.env")])
+def test_unknown_check_is_refused_before_anything_runs(home: Home, glob: str, nearest: str) -> None:
+    """A misspelt selection names the check that was meant."""
+    with pytest.raises(UsageError, match=glob) as caught:
+        _validated(home, "static.*", glob)
+    assert caught.value.remedy == f"--checks {nearest}"
+
+
+def test_suite_does_not_answer_where_it_was_not_asked(home: Home) -> None:
+    """Static checks alone need no container, and what was not asked says so."""
+    report = _validated(home, "static.labels")
+    assert {check.id for check in report.checks if check.status == "pass"} == {"static.labels"}
+    assert {check.reason for check in report.checks if check.applicable and check.status == "not-run"} == {
+        "not selected"
+    }
+    assert not next(check for check in report.checks if check.id == "gpu.device").applicable
+
+
+def test_container_hears_only_of_its_own_checks(home: Home) -> None:
+    """Globs of static checks stay here; asking whether the suite is whole asks all of it."""
+    assert selection.inside(("static.*", "python.*"), SUITE) == ("python.*",)
+    assert selection.inside(("suite.run", "python.*"), SUITE) == ("*",)
+    engine = TwoUsers()
+    validate(engine, Image(config=config(TARGET, LOCK)), TARGET, LOCK, home, suite=SUITE, checks=("static.*",))
+    assert engine.asked == []
+
+
+def test_selection_says_that_it_is_no_verdict(home: Home) -> None:
+    """How many passed and how many were left out; a host with a GPU would not help."""
+    report = _validated(home, "static.labels", "static.env")
+    said = tables.plainly(report)
+    others = len([check for check in report.checks if check.required]) - 2
+    assert report.verdict == "incomplete"
+    assert f"2 selected checks passed; the row's other {others} required checks were not selected" in said
+    assert "no verdict on the row" in said
+
+
+def test_selection_still_names_what_gave_no_answer(home: Home) -> None:
+    """A selected check without an answer is told from those that nobody asked."""
+    report = validate(
+        None, Image(config=config(TARGET, LOCK)), TARGET, LOCK, home, suite=SUITE, checks=("static.env", "torch.import")
+    )
+    assert not report.only_selected
+    assert "suite.run" in tables.plainly(report)
 
 
 def test_without_an_engine_static_checks_still_answer(home: Home) -> None:

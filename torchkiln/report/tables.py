@@ -80,7 +80,10 @@ def plainly(report: ValidationReport) -> str:
     """The verdict in a sentence."""
     if report.verdict == "pass":
         return f"{report.target}: pass, every required check ran and holds"
+    if report.only_selected:
+        return f"{report.target}: incomplete, {selected(report)}"
     missing = [check for check in report.checks if check.required and check.status != "pass"]
+    missing = [check for check in missing if check not in report.unselected]
     missing = [check for check in missing if (check.status == "fail") == (report.verdict == "fail")]
     reasons = ", ".join(
         sorted({check.reason for check in missing if check.reason and "blocked by" not in check.reason})
@@ -89,9 +92,20 @@ def plainly(report: ValidationReport) -> str:
     if report.verdict == "fail":
         return f"{report.target}: fail, by {names}"
     silent = f"{len(missing)} required checks gave no answer ({names}{f': {reasons}' if reasons else ''})"
+    others = f"{len(report.unselected)} others were not selected"
     unmatched = f"required but unknown: {', '.join(report.unmatched)}"
-    why = "; ".join([silent] * bool(missing) + [unmatched] * bool(report.unmatched)) or "no check is required"
+    parts = ((silent, missing), (others, report.unselected), (unmatched, report.unmatched))
+    why = "; ".join(text for text, there in parts if there) or "no check is required"
     return f"{report.target}: incomplete, it has not passed: {why}"
+
+
+def selected(report: ValidationReport) -> str:
+    """What it means that the selected checks passed."""
+    passed = sum(check.status == "pass" for check in report.checks)
+    return (
+        f"{passed} selected checks passed; the row's other {len(report.unselected)} required checks were not selected,"
+        " so this is no verdict on the row"
+    )
 
 
 def doctor(findings: Iterable[Diagnosis]) -> Table:

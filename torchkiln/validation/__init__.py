@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from torchkiln.errors import MatrixError
 from torchkiln.inspect import facts
-from torchkiln.inspect.checks import CHECKS, inspect
+from torchkiln.inspect.checks import inspect
 from torchkiln.inspect.subject import subject
 from torchkiln.oci.image import manifest_descriptor
 from torchkiln.oci.store import Store
 from torchkiln.validation import container
-from torchkiln.validation.container import SUITE_CHECK, Asking
-from torchkiln.validation.report import CheckResult, Status, ValidationReport, Verdict, verdict
-from torchkiln.validation.suite import expectation, identifiers
+from torchkiln.validation.container import Asking
+from torchkiln.validation.report import NOT_SELECTED, CheckResult, Status, ValidationReport, Verdict, verdict
+from torchkiln.validation.selection import check_required, inside, matches, select
+from torchkiln.validation.suite import SUITE_CHECK, expectation, identifiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,29 +35,10 @@ __all__ = [
     "check_required",
     "expectation",
     "identifiers",
+    "select",
     "validate",
     "verdict",
 ]
-
-
-def check_required(targets: Sequence[Target], suite: Path) -> None:
-    """MatrixError with every required glob that names no check, and the nearest id; `suite` is validate/."""
-    known = (SUITE_CHECK, *(check.id for check in CHECKS), *identifiers(suite))
-    globs = dict.fromkeys(glob for target in targets for glob in target.required)
-    problems = [
-        f"{glob!r}{_nearest(glob, known)}" for glob in globs if not any(fnmatchcase(one, glob) for one in known)
-    ]
-    if problems:
-        raise MatrixError(
-            f"no check is called {', nor '.join(problems)}",
-            where="matrix.yaml, required",
-            remedy="an id or glob of the checks that ./inv validate lists",
-        )
-
-
-def _nearest(glob: str, known: Sequence[str]) -> str:
-    near = get_close_matches(glob, known, n=1, cutoff=0.4)
-    return f" (nearest: {near[0]})" if near else ""
 
 
 def validate(
@@ -81,18 +61,19 @@ def validate(
     `suite` is the checkout's validate/ folder, `checks` selects by id or glob (all, if empty), `output` hears the
     suite's progress as it comes.
     """
-    chosen = tuple(checks) or ("*",)
+    chosen = select(checks, suite)
     layers = facts.contents(store or Store(home.store), home, image.layers)
     static = tuple(_static(finding, chosen) for finding in inspect(subject(target, lock, image, layers)))
     asking = Asking(
         suite=suite,
         home=home,
         expectation=expectation(target, lock),
-        checks=chosen,
+        checks=inside(chosen, suite),
         profile=profile,
         gpus=target.accelerator.kind != "cpu",
+        output=output,
     )
-    run = container.run(engine, image, asking, output)
+    run = container.run(engine, image, asking)
     results, unmatched = _required((*static, *run.results), target.required)
     return ValidationReport(
         target=target.id,
@@ -112,7 +93,7 @@ def _required(
     named = tuple(
         replace(
             result,
-            required=result.applicable and (result.id == SUITE_CHECK or _matches(result.id, globs)),
+            required=result.applicable and (result.id == SUITE_CHECK or matches(result.id, globs)),
         )
         for result in results
     )
@@ -121,11 +102,11 @@ def _required(
 
 def _static(finding: Finding, chosen: Sequence[str]) -> CheckResult:
     check, problems = finding.check, finding.problems
-    asked = _matches(check.id, chosen)
+    asked = matches(check.id, chosen)
     status: Status = "not-run" if not (finding.applicable and asked) else "fail" if problems else "pass"
     reason = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")  # noqa: PLR2004
     if status == "not-run":
-        reason = "not selected" if finding.applicable else "not applicable to this row"
+        reason = NOT_SELECTED if finding.applicable else "not applicable to this row"
     return CheckResult(
         id=check.id,
         title=check.title,
@@ -137,7 +118,3 @@ def _static(finding: Finding, chosen: Sequence[str]) -> CheckResult:
         applicable=finding.applicable,
         explanation=check.explanation,
     )
-
-
-def _matches(identifier: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(identifier, glob) for glob in globs)

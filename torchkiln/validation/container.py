@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchkiln.engines import Command, Limits, Mount
 from torchkiln.errors import EngineError
-from torchkiln.validation.report import CheckResult, Status
-from torchkiln.validation.suite import identifiers
+from torchkiln.validation.report import NOT_SELECTED, CheckResult, Status
+from torchkiln.validation.suite import SUITE_CHECK, identifiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,6 @@ GATE = "/opt/torchkiln-gate"
 OTHER_USER = "1042:0"
 """A uid that no passwd row names (pytorch#140765)."""
 OTHER_USER_CHECK = "compile.random_uid"
-SUITE_CHECK = "suite.run"
 EXITS = (0, 20, 21)
 """Statuses with which validate/ ends when it has answered (validate/verdict.py)."""
 SECONDS = 1800.0
@@ -45,9 +44,12 @@ class Asking:
     home: Home
     expectation: bytes
     checks: tuple[str, ...]
+    """Globs that each name a check of the suite; none: the image need not be run."""
     profile: str
     gpus: bool
     """Whether the row is for GPUs; the engine is asked for them where it has any."""
+    output: Callable[[bytes], None] | None = None
+    """Hears the suite's progress as it comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,10 @@ class Run:
     host: Mapping[str, Any]
 
 
-def run(engine: Engine | None, image: Image, asking: Asking, output: Callable[[bytes], None] | None) -> Run:
+def run(engine: Engine | None, image: Image, asking: Asking) -> Run:
     """The suite's answers; without a usable engine every check is not-run."""
+    if not asking.checks:
+        return _unanswered(asking, "not-run", NOT_SELECTED)
     lacks = "no engine was asked for" if engine is None else engine.lacks()
     if engine is None or lacks:
         return _unanswered(asking, "not-run", f"the image was not run: {lacks}")
@@ -69,56 +73,65 @@ def run(engine: Engine | None, image: Image, asking: Asking, output: Callable[[b
         expected.chmod(0o644)
         Path(folder).chmod(0o755)
         try:
-            asking = replace(asking, gpus=asking.gpus and "gpu" not in engine.restrictions())
-            command = _command(asking, expected, asking.checks)
-            first = _answers(engine.run(image, command, output=_progress_only(output) if output else None), asking)
-            return _with_other_user(engine, image, asking, expected, first)
+            command = _command(asking, expected, gpus=asking.gpus and "gpu" not in engine.restrictions())
+            heard = _progress(asking, lambda line: not _comes_later(line))
+            first = _answers(engine.run(image, command, output=heard), asking)
+            return _with_other_user(engine, image, asking, command, first)
         except EngineError as error:
             return _unanswered(asking, "environment", f"the engine could not run the image: {error.what}")
 
 
-def _progress_only(output: Callable[[bytes], None]) -> Callable[[bytes], None]:
+def _comes_later(line: bytes) -> bool:
+    """Whether this is the other user's check saying that it needs a container of its own."""
+    return line.split()[:2] == [b"not-run", OTHER_USER_CHECK.encode()] and b"blocked by" not in line
+
+
+def _progress(asking: Asking, wanted: Callable[[bytes], bool]) -> Callable[[bytes], None] | None:
     """Whole lines for people; the report, one line of JSON that comes the same way, is left out."""
-    rest = b""
+    output, rest = asking.output, b""
+    if output is None:
+        return None
 
     def hear(piece: bytes) -> None:
         nonlocal rest
         *lines, rest = (rest + piece).split(b"\n")
-        said = [line for line in lines if line and not line.startswith(b"{")]
+        said = [line for line in lines if line and not line.startswith(b"{") and wanted(line)]
         if said:
             output(b"\n".join(said) + b"\n")
 
     return hear
 
 
-def _command(asking: Asking, expected: Path, checks: Sequence[str]) -> Command:
-    globs = (part for glob in checks for part in ("--checks", glob))
+def _command(asking: Asking, expected: Path, *, gpus: bool) -> Command:
     return Command(
-        argv=(
-            "python3", f"{GATE}/validate", "--expect", f"{GATE}/expect.json", "--json",
-            "--profile", asking.profile, *globs,
-        ),
+        argv=_argv(asking, asking.checks),
         mounts=(
             Mount(source=asking.suite.absolute(), target=f"{GATE}/validate"),
             Mount(source=expected, target=f"{GATE}/expect.json"),
         ),
-        gpus=asking.gpus,
+        gpus=gpus,
         limits=Limits(seconds=SECONDS, shm_bytes=SHM_BYTES),
-    )  # fmt: skip
+    )
 
 
-def _with_other_user(engine: Engine, image: Image, asking: Asking, expected: Path, first: Run) -> Run:
+def _argv(asking: Asking, checks: Sequence[str]) -> tuple[str, ...]:
+    globs = (part for glob in checks for part in ("--checks", glob))
+    program = ("python3", f"{GATE}/validate", "--expect", f"{GATE}/expect.json", "--json")
+    return (*program, "--profile", asking.profile, *globs)
+
+
+def _with_other_user(engine: Engine, image: Image, asking: Asking, command: Command, first: Run) -> Run:
     """The same image started as a uid that nobody knows, for the one check that asks for it."""
     wanted = next((result for result in first.results if result.id == OTHER_USER_CHECK), None)
-    if wanted is None or wanted.status != "not-run" or wanted.reason.startswith(("blocked", "not selected")):
+    if wanted is None or wanted.status != "not-run" or wanted.reason.startswith(("blocked", NOT_SELECTED)):
         return first
     if "users" in engine.restrictions():
         reason = f"the {engine.name} engine has one user only here; run as root, or with Docker"
         return _replaced(first, replace(wanted, reason=reason))
-    command = replace(
-        _command(asking, expected, (OTHER_USER_CHECK,)), user=OTHER_USER, unset=("HOME", "USER", "LOGNAME")
-    )
-    second = _answers(engine.run(image, command), asking)
+    argv = _argv(asking, (OTHER_USER_CHECK,))
+    command = replace(command, argv=argv, user=OTHER_USER, unset=("HOME", "USER", "LOGNAME"))
+    heard = _progress(asking, lambda line: OTHER_USER_CHECK.encode() in line)
+    second = _answers(engine.run(image, command, output=heard), asking)
     return _replaced(first, next(result for result in second.results if result.id == OTHER_USER_CHECK))
 
 
@@ -166,12 +179,19 @@ def _why_silent(outcome: Outcome) -> str:
 
 
 def _unanswered(asking: Asking, status: Status, reason: str) -> Run:
-    """One cause, one red check: the others did not run."""
+    """One cause, one red check: the others did not run, or nobody asked for them."""
+    because = reason if reason == NOT_SELECTED else f"blocked by {SUITE_CHECK} ({status})"
     others = tuple(
-        CheckResult(id=name, title=name, level="G" if name.startswith("gpu.") else "C", status="not-run",
-                    reason=f"blocked by {SUITE_CHECK} ({status})")
+        CheckResult(
+            id=name,
+            title=name,
+            level="G" if name.startswith("gpu.") else "C",
+            status="not-run",
+            reason=because,
+            applicable=asking.gpus or not name.startswith("gpu."),
+        )
         for name in identifiers(asking.suite)
-    )  # fmt: skip
+    )
     host = {"machine": platform.machine(), "kernel": platform.release()}
     return Run(results=(_suite(status, reason), *others), host=host)
 
@@ -179,7 +199,7 @@ def _unanswered(asking: Asking, status: Status, reason: str) -> Run:
 def _suite(status: Status, reason: str) -> CheckResult:
     return CheckResult(
         id=SUITE_CHECK,
-        title="the suite ran in the image and every check answered",
+        title="the suite ran in the image and every check that was asked answered",
         level="C",
         status=status,
         reason=reason,

@@ -13,6 +13,8 @@ SCHEMA = 1
 
 Status = Literal["pass", "fail", "not-run", "environment"]
 Verdict = Literal["pass", "fail", "incomplete"]
+NOT_SELECTED = "not selected"
+"""Reason of a check that the caller left out; validate/ gives the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,17 @@ class ValidationReport:
         """How many checks of each status; those not applicable apart."""
         counted = Counter(check.status if check.applicable else "not-applicable" for check in self.checks)
         return dict(sorted(counted.items()))
+
+    @property
+    def unselected(self) -> tuple[CheckResult, ...]:
+        """Required checks that the caller left out."""
+        return tuple(check for check in self.checks if check.required and check.reason == NOT_SELECTED)
+
+    @property
+    def only_selected(self) -> bool:
+        """Whether nothing but the caller's selection keeps this from a pass."""
+        rest = [check for check in self.checks if check.required and check not in self.unselected]
+        return bool(self.unselected) and not self.unmatched and all(check.status == "pass" for check in rest)
 
     def to_json(self) -> dict[str, Any]:
         """The contract of `validate --json`."""

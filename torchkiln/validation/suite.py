@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """Of validate/expect.py."""
+SUITE_CHECK = "suite.run"
+"""Our own word on whether the suite ran; the others are files in checks/."""
 BACKENDS = ("eager", "aot_eager", "inductor")
 """Claimed by every row: the check compiles with each."""
 
