@@ -27,6 +27,8 @@ GRACE = 2.0
 """Seconds between TERM and KILL."""
 LARGEST_ANSWER = 4 << 20
 TEMPORARY = "temporary"
+SCRATCH_CHECK = "host.scratch"
+"""The one that answers for the host where no temporary folder can be written."""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -63,7 +65,7 @@ def run_all(
     checks: Sequence[Loaded], run: Run, globs: Sequence[str], finished: Callable[[Answer], None]
 ) -> tuple[Answer, ...]:
     """Every check answers, whatever becomes of the others; `finished` hears each answer as it comes."""
-    chosen = selected(checks, globs)
+    chosen = selected(checks, globs if run.folder else (*globs, SCRATCH_CHECK))
     answers: dict[str, Answer] = {}
     for loaded in checks:
         began = time.monotonic()
@@ -111,10 +113,17 @@ def _reason_not_to(loaded: Loaded, run: Run, chosen: frozenset[str], answers: Ma
     return None
 
 
+def _without_folder(loaded: Loaded) -> Result:
+    """One cause, one answer: nothing can be started, and only the check that is about this says what to do."""
+    if loaded.id == SCRATCH_CHECK:
+        return Result(ENVIRONMENT, "no temporary folder can be written")
+    return Result(NOT_RUN, f"blocked by {SCRATCH_CHECK} ({ENVIRONMENT})")
+
+
 def _started(loaded: Loaded, run: Run, answers: Mapping[str, Answer]) -> Result:
     """The answer of the check's own process."""
     if run.folder is None:
-        return Result(ENVIRONMENT, "no temporary folder can be written: mount a tmpfs with exec at /tmp")
+        return _without_folder(loaded)
     scratch = run.folder / "checks" / loaded.id
     scratch.mkdir(parents=True)
     request, answer, log = scratch / "request.json", scratch / "answer.json", scratch / "output.txt"

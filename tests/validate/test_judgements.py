@@ -60,6 +60,26 @@ def test_architecture_rule(archs: str, device: str, served: bool) -> None:  # no
     assert rules.runs_on(device, archs.split()) is served
 
 
+@pytest.mark.parametrize(
+    ("gpu", "promised", "archs", "devices", "status"),
+    [
+        ("sm_89", "sm_86", "sm_80 sm_86", "sm_89", "pass"),
+        ("sm_89", "sm_86", "sm_80 sm_86", "sm_90", "environment"),  # another GPU than the row's
+        ("sm_89", "sm_86", "sm_80 sm_86", "sm_86", "environment"),
+        ("sm_89", "sm_86", "sm_90", "sm_89", "fail"),  # the row's own GPU
+        ("sm_89", "sm_86", "sm_80 sm_86", "sm_89 sm_90", "environment"),
+        ("", "sm_86", "sm_86", "sm_90", "environment"),  # the row's wheels were never said to serve it
+        ("", "sm_90", "sm_86", "sm_90", "fail"),
+        ("", "", "sm_86", "sm_90", "fail"),
+        ("gfx942", "gfx942", "gfx90a gfx942", "gfx90a", "environment"),
+    ],
+)
+def test_another_gpu_is_the_hosts_fault(gpu: str, promised: str, archs: str, devices: str, status: str) -> None:
+    """The image fails only on a GPU that its row is for."""
+    row = Expect(gpu_arch=gpu, archs=tuple(promised.split()))
+    assert gpu_arch.judged(row, archs.split(), devices.split()).status == status
+
+
 def test_driver_versions_are_compared_as_numbers() -> None:
     """550.54.14 lies below 550.90.07 and 1000.1, and above nothing at all."""
     assert gpu_driver.parts("550.54.14") < gpu_driver.parts("550.90.07") < gpu_driver.parts("1000.1")

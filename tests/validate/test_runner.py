@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from validate import discovery, doctor, host, runner, verdict
+from validate.expect import Expect
+
 SUITE = Path(__file__).parents[2] / "validate"
 HEAD = """
 from validate.model import GPU, Check, host_fault, passed, failed, not_run
@@ -113,6 +116,19 @@ def test_checks_run_after_what_they_need_and_see_its_data(ask: Ask) -> None:
     late = (", needs=('z.early',)", "return passed(str(context.found['z.early']['figure']))")
     _, _, found = ask({"a_late": late, "z_early": GOOD})
     assert found["a.late"]["reason"] == "1"
+
+
+@pytest.mark.parametrize("globs", [doctor.CHECKS, ("toolchain.headers",)])
+def test_without_a_temporary_folder_one_check_is_to_blame(globs: tuple[str, ...]) -> None:
+    """No check can be started; only host.scratch says why and what to do, the others are blocked by it."""
+    run = runner.Run(expect=Expect(required=globs), host=host.facts(), folder=None, environ={})
+    answers = runner.run_all(discovery.discover(), run, globs, lambda _answer: None)
+    asked = {answer.id: answer for answer in answers if answer.reason != "not selected" and answer.applicable}
+    blame = asked.pop("host.scratch")
+    assert (blame.status, "--tmpfs /tmp:exec" in blame.explanation) == ("environment", True)
+    assert asked["toolchain.headers"].reason == "blocked by host.scratch (environment)"
+    assert {(answer.status, answer.reason[:10]) for answer in asked.values()} == {("not-run", "blocked by")}
+    assert verdict.verdict(answers) == "incomplete"
 
 
 def test_circle_ends(ask: Ask) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from validate.expect import Expect
-from validate.model import GPU, Check, Context, Result, failed, passed
+from validate.model import GPU, Check, Context, Result, failed, host_fault, passed
 
 CHECK = Check(
     title="torch holds code for this GPU",
-    explanation="Kernels would fail with `no kernel image is available`. Take the row "
-    "that names this GPU's architecture.",
+    explanation="Kernels would fail with `no kernel image is available`. `environment` means that this host's GPU is "
+    "not the row's: take the row that names its architecture, or a host that has the row's GPU.",
     level=GPU,
     needs=("gpu.device",),
     seconds=20,
@@ -27,12 +27,28 @@ def run(expect: Expect, context: Context) -> Result:
     found = context.found["gpu.device"]
     archs = found["archs"]
     names = [device["gfx"] or "sm_{}{}".format(*device["capability"]) for device in found["devices"]]
+    return judged(expect, archs, names)
+
+
+def judged(expect: Expect, archs: Sequence[str], names: Sequence[str]) -> Result:
+    """The image is at fault where a GPU that the row is for has no code, the host where it shows others; pure."""
+    data = {"archs": list(archs), "devices": list(names)}
     unserved = sorted({name for name in names if not serves(archs, name)})
-    if unserved:
-        return failed(f"no code for {', '.join(unserved)} among {', '.join(archs)}", archs=archs, devices=names)
+    owed = [name for name in unserved if promised(expect, name)]
+    if owed:
+        return failed(f"no code for {', '.join(owed)} among {', '.join(archs)}", **data)
     if expect.gpu_arch and expect.gpu_arch not in names:
-        return failed(f"the row is for {expect.gpu_arch}, visible is {', '.join(names)}", archs=archs, devices=names)
-    return passed(", ".join(sorted(set(names))), archs=archs, devices=names)
+        return host_fault(f"the row is for {expect.gpu_arch}, visible is {', '.join(sorted(set(names)))}", **data)
+    if unserved:
+        return host_fault(f"the row is not for {', '.join(unserved)}: torch has no code for it", **data)
+    return passed(", ".join(sorted(set(names))), **data)
+
+
+def promised(expect: Expect, device: str) -> bool:
+    """Whether the row is for this GPU: the one that it names, else any that its wheels are said to serve."""
+    if expect.gpu_arch:
+        return device == expect.gpu_arch
+    return not expect.archs or serves(expect.archs, device)
 
 
 def serves(archs: Sequence[str], device: str) -> bool:
