@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import random
 import resource
 import threading
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import loopback
-from torchkiln import fetch
+from torchkiln import download, fetch
 from torchkiln.errors import FetchError, HashMismatchError, HostError
 from torchkiln.lock import lockfile
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
@@ -178,8 +180,31 @@ def test_a_vanished_wheel_is_taken_from_a_folder(home: Home, index: Index, tmp_p
     local = tmp_path / pin.filename
     local.write_bytes(index.files["simple"].pop(pin.filename).content)
     found = fetched(home, index, pin, TORCHKILN_FIND_LINKS=f"{tmp_path / 'absent'}:{tmp_path}")
-    assert found[pin.sha256].samefile(local)  # linked: gigabytes are not there twice
+    assert found[pin.sha256].read_bytes() == local.read_bytes()
     assert index.asked == []
+
+
+def test_editing_a_file_at_hand_leaves_the_cache_alone(home: Home, index: Index, tmp_path: Path) -> None:
+    """What was taken from a folder is a copy: a file that is written to in place later does not change the cache."""
+    pin = index.add("one", "1", body=NOISE)
+    local = tmp_path / pin.filename
+    content = index.files["simple"].pop(pin.filename).content
+    local.write_bytes(content)
+    found = fetched(home, index, pin, TORCHKILN_FIND_LINKS=str(tmp_path))
+    with local.open("r+b") as file:
+        file.write(b"edited")
+    assert found[pin.sha256].read_bytes() == content
+
+
+def test_a_folder_that_does_not_exist_is_named_once(
+    home: Home, index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt TORCHKILN_FIND_LINKS is a warning; the index serves what is missing."""
+    pins = [index.add("one", "1"), index.add("two", "1")]
+    fetched(home, index, *pins, TORCHKILN_FIND_LINKS=str(tmp_path / "wheeels"))
+    said = capsys.readouterr().err
+    assert said.count("wheeels, which is no folder") == 1
+    assert "warning: TORCHKILN_FIND_LINKS names" in said
 
 
 def test_a_vanished_wheel_is_an_error_with_a_remedy(home: Home, index: Index) -> None:
@@ -237,8 +262,28 @@ def test_no_network_is_said(home: Home, index: Index) -> None:
     pin = index.add("one", "1")
     with pytest.raises(FetchError) as raised:
         fetched(home, index, pin, UV_DEFAULT_INDEX="http://127.0.0.1:1/simple")
-    assert "one 1" in raised.value.what
+    assert "the package index failed, which was asked for one 1\n" in raised.value.what
+    assert raised.value.where.startswith("127.0.0.1:1/simple")
     assert "network" in raised.value.remedy
+
+
+@pytest.mark.parametrize("broken", ["whl", "simple"])
+def test_the_index_that_failed_is_told_with_what_it_was_asked_for(home: Home, index: Index, broken: str) -> None:
+    """With one of two indexes out of reach, nobody is sent to look for the other one's wheels there."""
+    torch = index.add("torch", "2.13.0+cpu", "cp311-cp311-manylinux_2_28_x86_64", folder="whl/cpu")
+    pins = [torch, index.add("one", "1"), index.add("two", "1")]
+    lock = lockfile.make(Inputs(python="3.11", platform="x86_64 glibc 2.36", index="cpu"), pins, "uv")
+    gone = {"whl": "TORCHKILN_PYTORCH_INDEX", "simple": "UV_DEFAULT_INDEX"}[broken]
+    environment = index.environment(home.root) | {gone: f"http://user:hunter2@127.0.0.1:1/{broken}"}
+    with pytest.raises(FetchError) as raised:
+        fetch.fetch(home, lock, environment=environment, sleep=lambda _seconds: None)
+    wanted = {
+        "whl": "PyTorch index failed, which was asked for torch 2.13.0+cpu; missing too, from another index: one 1",
+        "simple": "package index failed, which was asked for one 1, two 1; missing too, from another index: torch 2.1",
+    }
+    assert wanted[broken] in raised.value.what
+    assert f"127.0.0.1:1/{broken}" in raised.value.where
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_file_server_that_is_gone_is_said(home: Home, index: Index) -> None:
@@ -268,6 +313,21 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_lost(home: Home, index: Ind
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     fetched(home, index, pin)
     assert left_in(home) == [pin.filename]
+
+
+def test_a_full_disk_says_how_much_is_needed(home: Home, tmp_path: Path) -> None:
+    """However a disk turns out to be full, the error has the bytes still to come and what makes room."""
+    pin = Pin(name="big", version="1", sha256="0" * 64, filename="big-1-py3-none-any.whl", size=3_000_000)
+    partial = tmp_path / "partial"
+    partial.write_bytes(bytes(1_000_000))
+    told = [download._disk(OSError(errno.ENOSPC, "No space left on device"), pin, partial)]
+    with pytest.raises(HostError) as raised, fetch._room(home, lock_of(pin)):
+        os.write(os.open("/dev/full", os.O_WRONLY), b"x")
+    assert "2.0 MB more are needed" in told[0].what
+    assert "3.0 MB more are needed" in raised.value.what
+    for error in (told[0], raised.value):
+        assert "./inv gc" in error.remedy
+        assert "TORCHKILN_HOME" in error.remedy
 
 
 def test_builds_at_the_same_time_share_a_download(home: Home, index: Index) -> None:

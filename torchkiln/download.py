@@ -12,6 +12,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -34,6 +35,8 @@ GAIN = 1 << 20
 LONGEST_WAIT = 60
 """Seconds, whatever Retry-After asks for."""
 REMEDY = "check the network, HTTPS_PROXY and SSL_CERT_FILE, then run it again: it goes on where it stopped"
+ROOM = "make room (./inv gc), or set TORCHKILN_HOME to a larger disk; what is there is kept"
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 PARTIAL, NOT_SATISFIABLE = 206, 416
 
@@ -235,10 +238,17 @@ def place(url: str) -> str:
 
 
 def _disk(error: OSError, pin: Pin, partial: Path) -> HostError:
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return HostError(
-            f"the disk is full while {pin.filename} ({pin.size} bytes) comes in",
-            where=str(partial.parent),
-            remedy="make room, or set TORCHKILN_HOME to a larger disk; what is there is kept",
-        )
+    if error.errno in FULL:
+        here = partial.stat().st_size if partial.exists() else 0
+        return full(pin.size - here, partial.parent, f"{pin.filename} comes in")
     return HostError(f"{pin.filename} cannot be written: {error.strerror}", where=str(partial))
+
+
+def full(needed: int, folder: Path, during: str) -> HostError:
+    """What to say when a disk takes no more: how many bytes are still to come, and what is free."""
+    free = shutil.disk_usage(folder).free
+    return HostError(
+        f"the disk is full while {during}: {needed / 1e6:.1f} MB more are needed, {free / 1e6:.1f} MB are free",
+        where=str(folder),
+        remedy=ROOM,
+    )

@@ -7,6 +7,7 @@ survive failures, Ctrl-C and kills, and are gone on with.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -21,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from torchkiln import console, network
-from torchkiln.download import StoppedError, Surroundings, download
+from torchkiln.download import FULL, ROOM, StoppedError, Surroundings, download, full
 from torchkiln.errors import HashMismatchError, HostError, TorchkilnError
 from torchkiln.lock import resolve
 from torchkiln.oci import digest as digests
@@ -51,20 +52,34 @@ def fetch(
     tell = on_ready or (lambda _pin, _path: None)
     ready: dict[str, Path] = {}
     missing: list[Pin] = []
-    for pin in lock.pins:
-        path = _cached(home, pin) or _from_folders(home, pin, resolve.folders(environment))
-        if path is None:
-            missing.append(pin)
-        else:
-            ready[pin.sha256] = path
-            tell(pin, path)
-    if missing:
-        _check_room(home, missing)
-        urls = resolve.locate(lock, missing, environment)
-        for pin, path in _downloaded(home, missing, urls, environment, sleep):
-            ready[pin.sha256] = path
-            tell(pin, path)
+    with _room(home, lock):
+        folders = resolve.folders(environment)
+        for pin in lock.pins:
+            path = _cached(home, pin) or _from_folders(home, pin, folders)
+            if path is None:
+                missing.append(pin)
+            else:
+                ready[pin.sha256] = path
+                tell(pin, path)
+        if missing:
+            _check_room(home, missing)
+            urls = resolve.locate(lock, missing, environment)
+            for pin, path in _downloaded(home, missing, urls, environment, sleep):
+                ready[pin.sha256] = path
+                tell(pin, path)
     return ready
+
+
+@contextmanager
+def _room(home: Home, lock: Lock) -> Iterator[None]:
+    """HostError with what is still to come, wherever a disk turns out to be full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        needed = sum(pin.size for pin in lock.pins if not home.wheel(pin.sha256, pin.filename).exists())
+        raise full(needed, home.root, "wheels are fetched") from error
 
 
 def _cached(home: Home, pin: Pin) -> Path | None:
@@ -90,23 +105,37 @@ def _from_folders(home: Home, pin: Pin, folders: Iterable[Path]) -> Path | None:
 
 
 def _adopt(home: Home, pin: Pin, file: Path) -> Path | None:
-    """Link or copy a file at hand into the cache if it is the pinned one; say so if it is another."""
+    """Copy a file at hand into the cache if it is the pinned one; say so if it is another.
+
+    Never a hard link: whoever edits his file later would edit the cache, behind the name that promises a hash.
+    """
     temporary = home.temporary / f"{pin.sha256}.{os.getpid()}.adopted"
     temporary.unlink(missing_ok=True)
     try:
-        try:
-            os.link(file, temporary)
-        except OSError:  # another file system, or a file that may not be linked
-            shutil.copyfile(file, temporary)
+        _copy(file, temporary)
         found, size = digests.of_file(temporary)
         if (digests.encoded(found), size) == (pin.sha256, pin.size):
             return _place(home, pin, temporary)
     except OSError as error:
+        if error.errno in FULL:
+            raise full(pin.size, home.root, f"{file} is copied") from error
         raise HostError(f"{file} cannot be taken: {error.strerror}", where=str(home.root)) from error
     finally:
         temporary.unlink(missing_ok=True)
     console.warn(f"{file} is not the pinned file (sha256 {digests.encoded(found)}): not used")
     return None
+
+
+def _copy(file: Path, copy: Path) -> None:
+    """A copy that shares blocks with the file where the file system can do that (copy_file_range(2))."""
+    try:
+        with file.open("rb") as source, copy.open("wb") as sink:
+            while os.copy_file_range(source.fileno(), sink.fileno(), 1 << 30):
+                pass
+    except OSError as error:
+        if error.errno not in {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}:
+            raise
+        shutil.copyfile(file, copy)  # another file system, or one that cannot
 
 
 def _place(home: Home, pin: Pin, verified: Path) -> Path:
@@ -134,7 +163,7 @@ def _check_room(home: Home, pins: Iterable[Pin]) -> None:
         raise HostError(
             f"the wheels need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
             where=str(home.root),
-            remedy="make room (./inv gc), or set TORCHKILN_HOME to a larger disk",
+            remedy=ROOM,
         )
 
 

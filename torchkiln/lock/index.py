@@ -19,7 +19,7 @@ import uv
 from packaging.utils import canonicalize_name
 
 from torchkiln import console, network, process
-from torchkiln.errors import LockError
+from torchkiln.errors import HostError, LockError
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 """TORCHKILN_PYTORCH_INDEX names a mirror of it instead."""
+ROOM = "make room in the temporary folder (TMPDIR) and in uv's cache (UV_CACHE_DIR)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,19 @@ def ask(
             cwd=folder,
         )
         messages = network.redact(done.stderr.decode(errors="replace")).strip()
+        if "os error 28" in messages:  # ENOSPC, as Rust prints it
+            raise HostError("the disk is full while uv asks the index", where=messages[-300:], remedy=ROOM)
         if done.returncode != 0:
             raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages))
         for line in messages.splitlines():
             if line.startswith("warning:"):
                 console.warn(line.removeprefix("warning: "))
         return _offers(done.stdout.decode())
+
+
+def root(environment: Mapping[str, str]) -> str:
+    """Address of the PyTorch index, without a variant's folder."""
+    return environment.get("TORCHKILN_PYTORCH_INDEX") or PYTORCH_INDEX
 
 
 def _remedy(messages: str) -> str:
@@ -98,7 +106,6 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _project(requirements: Sequence[str], python: str, index: str, environment: Mapping[str, str]) -> str:
     """A project that asks for the requirements, the trio from the PyTorch index and nowhere else (uv: explicit)."""
-    root = environment.get("TORCHKILN_PYTORCH_INDEX") or PYTORCH_INDEX
     lines = [
         "[project]",
         'name = "row"',
@@ -108,7 +115,12 @@ def _project(requirements: Sequence[str], python: str, index: str, environment: 
     ]
     if index:
         lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in TRIO)]
-        lines += ["[[tool.uv.index]]", 'name = "pytorch"', f"url = {json.dumps(f'{root}/{index}')}", "explicit = true"]
+        lines += [
+            "[[tool.uv.index]]",
+            'name = "pytorch"',
+            f"url = {json.dumps(f'{root(environment)}/{index}')}",
+            "explicit = true",
+        ]
     return "\n".join(lines) + "\n"
 
 

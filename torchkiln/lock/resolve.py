@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import httpx
 
-from torchkiln import network
+from torchkiln import console, network
 from torchkiln.errors import FetchError, HashMismatchError, LockError, TorchkilnError
 from torchkiln.lock import fit, lockfile, tags
-from torchkiln.lock.index import Offer, ask, resolver
+from torchkiln.lock.index import Offer, ask, resolver, root
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
 from torchkiln.matrix import facts
 from torchkiln.matrix.target import TRIO
@@ -50,13 +52,36 @@ def locate(lock: Lock, pins: Iterable[Pin], environment: Mapping[str, str]) -> M
     try:
         offers = ask(lock.asked, requirements, environment, (), dependencies=False)
     except LockError as error:
-        names = ", ".join(f"{pin.name} {pin.version}" for pin in wanted[:3]) + (" …" if len(wanted) > 3 else "")  # noqa: PLR2004
-        remedy = f"check the network and proxies, or put the files into a folder named by {FIND_LINKS}"
-        raise FetchError(f"no index says where {names} can be had: {error.what}", remedy=remedy) from error
+        raise _nowhere(lock.asked, wanted, error, environment) from error
     found = {offer.sha256: offer.url for offer in offers}
     if gone := [pin for pin in wanted if pin.sha256 not in found]:
         raise _gone(gone, offers)
     return {pin.sha256: found[pin.sha256] for pin in wanted}
+
+
+def _nowhere(asked: Inputs, pins: Sequence[Pin], error: LockError, environment: Mapping[str, str]) -> FetchError:
+    """Which index failed, what was to come from it, and what is missing besides; the first failure ends uv's search."""
+    remedy = f"check the network and proxies, or put the files into a folder named by {FIND_LINKS}"
+    failed = re.search(r"Failed to fetch: `?([^`\s]+)", error.what)
+    if failed is None:
+        return FetchError(f"no index says where to get {_names(pins)}: {error.what}", remedy=remedy)
+    own = asked.index != "default" and _place(failed[1]).startswith(_place(root(environment)))
+    trio = TRIO if asked.index != "default" else ()
+    there = [pin for pin in pins if (pin.name in trio) == own]
+    besides = [pin for pin in pins if pin not in there]
+    what = f"the {'PyTorch' if own else 'package'} index failed, which was asked for {_names(there)}"
+    what += f"; missing too, from another index: {_names(besides)}" if besides else ""
+    return FetchError(f"{what}\n{error.what}", where=_place(failed[1]), remedy=remedy)
+
+
+def _place(address: str) -> str:
+    """Host and path, which tell indexes apart whatever credentials they are called with."""
+    parts = urlsplit(address)
+    return parts.netloc.rpartition("@")[2] + parts.path
+
+
+def _names(pins: Sequence[Pin]) -> str:
+    return ", ".join(f"{pin.name} {pin.version}" for pin in pins[:6]) + (f" and {len(pins) - 6} more" * (len(pins) > 6))  # noqa: PLR2004
 
 
 def _gone(pins: list[Pin], offers: Sequence[Offer]) -> TorchkilnError:
@@ -75,8 +100,12 @@ def _gone(pins: list[Pin], offers: Sequence[Offer]) -> TorchkilnError:
 
 
 def folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Folders of wheels that are looked in before any index."""
-    return tuple(Path(part) for part in environment.get(FIND_LINKS, "").split(os.pathsep) if part)
+    """Folders of wheels that are looked in before any index; a warning names each that is none."""
+    named = [Path(part) for part in environment.get(FIND_LINKS, "").split(os.pathsep) if part]
+    for folder in named:
+        if not folder.is_dir():
+            console.warn(f"{FIND_LINKS} names {folder}, which is no folder")
+    return tuple(folder for folder in named if folder.is_dir())
 
 
 def _links(asked: Inputs, environment: Mapping[str, str], supported: tuple[Tag, ...]) -> tuple[Path, ...]:
