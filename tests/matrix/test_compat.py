@@ -196,6 +196,8 @@ def test_packages_that_bring_the_same_will_do() -> None:
     """build-essential holds both compilers; a package with another Python's headers is none."""
     same = ("build-essential", "libpython3.11-dev", "python3-full", "tini", "ca-certificates")
     assert told(replace(ROW, base=replace(ROW.base, packages=same))) == []
+    wrong = replace(ROW, base=replace(ROW.base, python="3.12"))
+    assert told(wrong) == [("base-python", "error")]
     other = tuple(name.replace("3.11-dev", "3.12-dev") for name in ROW.base.packages)
     assert told(replace(ROW, base=replace(ROW.base, packages=other))) == [("toolchain", "error")]
 

@@ -259,9 +259,10 @@ def base_glibc(target: Target, known: Facts) -> Iterator[Finding]:
 
 def toolchain(target: Target, known: Facts) -> Iterator[Finding]:
     """The base has what compiling and starting need."""
-    base = target.base
+    base, suite = target.base, facts.suite(known, target.base.suite)
+    python = suite.python if suite else base.python  # a wrong minor is told once, by base_python
     for tool in known.tools:
-        names = [name.format(python=base.python) for name in tool.packages]
+        names = [name.format(python=python) for name in tool.packages]
         if not set(names) & set(base.packages):
             message = f"base {base.id} has no package {names[0]}: {tool.why}"
             fact = f"{' or '.join(names)}; {known.sources['base_toolchain']}"
