@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.layers.conftest import Made
 
 SPEC = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
-CONTENT = {1: "sha256:eaf9d637c9c006b41af83e271a03d191b94f3844da12536af8db540c0c9b1fb9"}
+CONTENT = {2: "sha256:e765f56853b5a776c129f3ffe45fd5ccb20581a7132e8bdea766a65b4632da0c"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 
@@ -316,3 +316,21 @@ def test_folders_for_everybody(bookworm: Made, image: Image) -> None:
         "UTC",
         "UTF-8",
     ]
+
+
+@pytest.mark.parametrize("variable", ["LOGNAME", "USER", "LNAME", "USERNAME"])
+def test_user_with_a_name_keeps_it(variable: str) -> None:
+    """Whatever getpass reads wins, and so does a passwd row."""
+    environ = {variable: "somebody"}
+    startup.name(environ, 4_242_424)
+    assert environ == {variable: "somebody"}
+    named: dict[str, str] = {}
+    startup.name(named, 0)
+    assert named == {}
+
+
+def test_uid_without_a_passwd_row_gets_a_name_of_its_own() -> None:
+    """torch 2.8 asks for the user's name while Inductor is imported; two such uids never share one."""
+    environ: dict[str, str] = {"LOGNAME": ""}
+    startup.name(environ, 4_242_424)
+    assert environ == {"LOGNAME": "uid_4242424"}

@@ -1,4 +1,6 @@
-"""Point PyTorch's caches at a folder that is this user's own; its text goes into images, where a .pth file runs it.
+"""Point PyTorch's caches at a folder that is this user's own, and give a nameless uid a login name.
+
+Its text goes into images, where a .pth file runs it.
 
 The image's defaults lie under /tmp/torch, which belongs to the first user who needs it. Where that is somebody else,
 or can't be written, the caches go to /tmp/torch-<uid>. Compiled code is executed from there, so a folder counts only
@@ -72,9 +74,26 @@ def _warm(source: str, target: str) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def name(environ: os._Environ[str] | dict[str, str], uid: int) -> None:
+    """Set LOGNAME where nothing else names the user: `getpass.getuser()` raises for a uid without a passwd row.
+
+    torch asks for the name while Inductor is imported, wherever its caches lie: 2.8.0 does, 2.13.0 falls back to this
+    very name. It is set in Python's own environment only, and differs by uid, since it becomes part of folder names.
+    """
+    if any(environ.get(variable) for variable in ("LOGNAME", "USER", "LNAME", "USERNAME")):
+        return
+    import pwd  # noqa: PLC0415  for those who have no name
+
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        environ["LOGNAME"] = f"uid_{uid}"
+
+
 def start() -> None:
     """Do it for this process, silently."""
     try:
+        name(os.environ, os.getuid())
         point(os.environ, os.geteuid())
     except Exception:  # noqa: BLE001  a cache is no reason to keep Python from starting
         return
