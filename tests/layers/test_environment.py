@@ -330,7 +330,7 @@ def test_user_with_a_name_keeps_it(variable: str) -> None:
 
 
 def test_uid_without_a_passwd_row_gets_a_name_of_its_own() -> None:
-    """torch 2.8 asks for the user's name while Inductor is imported; two such uids never share one."""
+    """Release 2.8 asks for the user's name while Inductor is imported; two such uids never share one."""
     environ: dict[str, str] = {"LOGNAME": ""}
     startup.name(environ, 4_242_424)
     assert environ == {"LOGNAME": "uid_4242424"}

@@ -142,6 +142,7 @@ def test_doctor_tells_a_gpu_row_how_to_get_its_gpu() -> None:
         ({"HOME": "", "USER": ""}, "", ""),
         ({"HOME": "/home/torch"}, "", "HOME=/home/torch"),
         ({"HOME": "/", "LOGNAME": "me"}, "", "LOGNAME=me"),
+        ({"LOGNAME": "uid_1042"}, "", ""),  # the image's own name for it
         ({}, "torch", "the passwd row of torch"),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Callable
@@ -25,6 +27,7 @@ CHECK = Check(
 UID, GID = 1042, 0
 NAMES = ("USER", "LOGNAME", "LNAME", "USERNAME")
 """What getpass asks before it looks for a passwd row."""
+_NAMELESS = re.compile(r"uid_\d+")
 HOMELESS = ("", "/")
 """Docker's runtime sets HOME=/ where nothing else says what it is; nobody but root may write there."""
 
@@ -40,8 +43,12 @@ def run(_expect: Expect, _context: Context) -> Result:
 
 
 def known_by(environ: Mapping[str, str], name: str) -> str:
-    """What tells who this user is, in words; empty for a uid that nobody knows. Pure."""
-    told = [f"{variable}={environ[variable]}" for variable in NAMES if environ.get(variable)]
+    """What tells who this user is, in words; empty for a uid that nobody knows. Pure.
+
+    `uid_<n>` is what the image itself calls a nameless uid.
+    """
+    stated = {variable: environ.get(variable, "") for variable in NAMES}
+    told = [f"{variable}={value}" for variable, value in stated.items() if value and not _NAMELESS.fullmatch(value)]
     home = environ.get("HOME", "")
     told += [] if home in HOMELESS else [f"HOME={home}"]
     return ", ".join([f"the passwd row of {name}", *told] if name else told)
@@ -99,6 +106,9 @@ def _become() -> Result | None:
     except OSError as error:
         return not_run(f"this container may not change its user: {error.strerror}")
     os.chdir("/")
+    startup = sys.modules.get("torchkiln_startup")
+    if startup is not None:
+        startup.start()  # as at the start of this user's own Python
     return None
 
 
