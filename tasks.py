@@ -300,7 +300,7 @@ def validate(
     work, row = project(), one_row(target)
     validation.select(checks, work.suite)
     with pipeline.subject(work, row, image) as subject:
-        runner = pipeline.engine(work, engine, subject.store)
+        runner = pipeline.engine(work, engine, subject)
         report = pipeline.validate(work, row, subject, runner, checks=checks)
     if json:
         show(report.to_json())
@@ -314,10 +314,16 @@ def validate(
 def load(_: Context, target: Sequence[str], tag: Sequence[str]) -> None:
     """Put built images into a Docker engine (20.10 or newer)."""
     from torchkiln import pipeline
+    from torchkiln.engines import names
     from torchkiln.engines.docker import Docker
 
-    work = project()
-    for row in rows(target):
+    work, chosen = project(), rows(target)
+    tag = [names.whole(name) for name in tag]
+    if tag and len(chosen) > 1:
+        raise UsageError(
+            f"one name for {len(chosen)} images", where=" ".join(tag), remedy=f"--target {chosen[0].id} --tag {tag[0]}"
+        )
+    for row in chosen:
         with pipeline.subject(work, row) as subject:
             tags = tuple(tag) or (f"torchkiln/{row.id}:latest",)
             Docker(subject.store).load(subject.image, tags)
@@ -357,18 +363,18 @@ def shell(_: Context, target: Sequence[str], engine: str = "auto", user: str = "
 @task(positional=[], iterable=["target"], help=TARGET | JSON | {"image": "an image elsewhere: oci:DIR[:REF]"})
 @guarded
 def verify(_: Context, target: Sequence[str], image: str = "", json: bool = False) -> None:
-    """Recompute every digest, size and diff_id of an image and report every mismatch."""
+    """Recompute every digest, size and diff_id and report every mismatch; damaged blobs of built images are removed."""
     from dataclasses import asdict
 
+    from torchkiln import pipeline
     from torchkiln.oci import load as foreign
     from torchkiln.oci.verify import verify as recompute
 
     work = project()
     if image:
-        read = foreign.layout(image)
-        found = {image: recompute(read.store, read.image)}
+        found = {image: recompute(*foreign.manifest_of(image))}
     else:
-        found = {row.id: recompute(work.store, row.id) for row in rows(target)}
+        found = {row.id: pipeline.verify(work, row) for row in rows(target)}
     if json:
         show([{"target": name, "mismatches": [asdict(one) for one in wrong]} for name, wrong in found.items()])
     for name, wrong in () if json else found.items():
@@ -377,12 +383,10 @@ def verify(_: Context, target: Sequence[str], image: str = "", json: bool = Fals
                 [f"{name}: {'every digest holds' if not wrong else f'{len(wrong)} mismatches'}", *map(str, wrong)]
             )
         )
-    if any(found.values()):
-        raise VerifyError(
-            "digests do not hold",
-            where=", ".join(name for name, wrong in found.items() if wrong),
-            remedy="./inv build again; a blob that lies is made anew",
-        )
+    if bad := [name for name, wrong in found.items() if wrong]:
+        again = "./inv build " + " ".join(f"--target {name}" for name in bad) + " makes anew what was damaged"
+        remedy = "copy the image again from where it came" if image else again
+        raise VerifyError("digests do not hold", where=", ".join(bad), remedy=remedy)
 
 
 @task(

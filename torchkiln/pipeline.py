@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torchkiln import assembly, fetch, rootfs, validation
 from torchkiln.console import note, progress, step
 from torchkiln.engines import table
-from torchkiln.errors import StoreError
+from torchkiln.errors import ImageError, StoreError, VerifyError
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import debian
@@ -22,6 +22,8 @@ from torchkiln.matrix import compat, facts, schema
 from torchkiln.matrix.target import select
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
+from torchkiln.oci.verify import lying
+from torchkiln.oci.verify import verify as recompute
 from torchkiln.plan import ImagePlan, plan
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import BaseLock, Lock
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
-    from torchkiln.oci.image import Image
+    from torchkiln.oci.image import Descriptor, Image
+    from torchkiln.oci.verify import Mismatch
     from torchkiln.project import Project
     from torchkiln.validation import ValidationReport
 
@@ -112,20 +115,52 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
 @contextmanager
 def subject(project: Project, target: Target, reference: str = "") -> Iterator[Foreign]:
     """The built image of a row, or the one at `oci:DIR[:REF]` or `docker-daemon:NAME`, as long as it is needed."""
-    if not reference and target.id not in project.store.refs():
-        remedy = f"./inv build --target {target.id}"
-        raise StoreError(f"{target.id} is not built", where=str(project.home.store), remedy=remedy)
+    if not reference:
+        manifest_of(project, target)
     with (
         project.home.lock("use", shared=True),
         tempfile.TemporaryDirectory(prefix="image-", dir=project.home.temporary) as scratch,
     ):
-        yield table.open_image(reference or f"oci:{project.home.store}:{target.id}", Store(Path(scratch)))
+        yield _opened(project, target, reference, Store(Path(scratch)))
 
 
-def engine(project: Project, name: str, store: Store | None = None) -> Engine:
-    """The engine of that name, for images of a store."""
-    store = store or project.store
-    return table.pick(name, store, partial(rootfs.tree, project.home, store))
+def _opened(project: Project, target: Target, reference: str, scratch: Store) -> Foreign:
+    """The image; an error about its content says what to do about it."""
+    try:
+        return table.open_image(reference or f"oci:{project.home.store}:{target.id}", scratch)
+    except (ImageError, StoreError, VerifyError) as error:
+        if (error.remedy and not isinstance(error, StoreError)) or reference.startswith("docker-daemon:"):
+            raise
+        remedy = (
+            f"./inv verify --target {target.id} removes what is damaged, ./inv build --target {target.id} remakes it"
+        )
+        if reference:
+            remedy = "copy the image again from where it came; ./inv verify --image oci:DIR:REF tells all that is wrong"
+        raise type(error)(error.what, where=error.where, remedy=remedy) from error
+
+
+def manifest_of(project: Project, target: Target) -> Descriptor:
+    """What the store calls the built image of a row; StoreError if there is none."""
+    found = project.store.refs().get(target.id)
+    if found is None:
+        remedy = f"./inv build --target {target.id}"
+        raise StoreError(f"{target.id} is not built", where=str(project.home.store), remedy=remedy)
+    return found
+
+
+def verify(project: Project, target: Target) -> tuple[Mismatch, ...]:
+    """Everything wrong with the built image of a row; blobs that lie are removed, so that `build` makes them anew."""
+    with project.home.lock("use", shared=True):
+        found = recompute(project.store, manifest_of(project, target))
+        for digest in lying(found):
+            project.store.discard(digest)
+    return found
+
+
+def engine(project: Project, name: str, subject: Foreign | None = None) -> Engine:
+    """The engine of that name, for built images or for that one."""
+    store = subject.store if subject else project.store
+    return table.pick(name, store, partial(rootfs.tree, project.home, store), subject)
 
 
 def validate(

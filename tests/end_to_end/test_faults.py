@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -176,3 +177,64 @@ def test_selection_is_no_verdict_and_says_why(built: Row) -> None:
     assert process.returncode == 21
     assert "required checks were not selected, so this is no verdict on the row" in out.decode()
     assert "leave out --checks" in err.decode()
+
+
+def test_damaged_layer_is_named_removed_and_made_anew(built: Row, warm: Kiln) -> None:
+    """A byte that changed on disk: the layer and the way out are told, and the way out works."""
+    warm.run("build", "--target", ROW, "--no-validate")
+    layer = min(built.entry["layers"], key=lambda one: int(one["size"]))
+    path = warm.home / "store/blobs/sha256" / layer["digest"].removeprefix("sha256:")
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 1  # CRC of gzip
+    path.unlink()
+    path.write_bytes(data)
+    said = warm.refused("shell", "--target", ROW, "--command", "true", status=15)
+    assert layer["digest"] in said
+    assert f"./inv verify --target {ROW}" in said
+    with warm.start("verify", "--target", ROW) as process:
+        out, err = process.communicate()
+    assert process.returncode == 16
+    assert layer["digest"] in out.decode()
+    assert f"./inv build --target {ROW}" in err.decode()
+    (entry,) = json.loads(warm.run("build", "--target", ROW, "--no-validate", "--json"))
+    assert entry["digest"] == built.entry["digest"]
+    assert "every digest holds" in warm.run("verify", "--target", ROW)
+
+
+def test_row_that_is_not_built(tmp_path: Path) -> None:
+    """`verify` says the same as other tasks."""
+    kiln = Kiln(tmp_path / "home")
+    said = {task: kiln.refused(task, "--target", ROW, status=12) for task in ("verify", "load", "shell", "validate")}
+    assert f"./inv build --target {ROW}" in said["verify"]
+    assert set(said.values()) == {said["verify"]}
+
+
+def test_image_of_another_tool_is_verified_as_it_is(built: Row, tmp_path: Path) -> None:
+    """A manifest that is not written as ours is no mismatch; what lies is told, left there, and not for us to build."""
+    folder = tmp_path / "theirs"
+    subprocess.run(["cp", "-al", str(built.kiln.home / "store"), str(folder)], check=True)
+    blobs = folder / "blobs" / "sha256"
+    index = json.loads((folder / "index.json").read_bytes())
+    (entry,) = [one for one in index["manifests"] if ROW in one["annotations"].values()]
+    manifest = json.dumps(json.loads((blobs / entry["digest"].removeprefix("sha256:")).read_bytes()), indent=4).encode()
+    digest = hashlib.sha256(manifest).hexdigest()
+    (blobs / digest).write_bytes(manifest)
+    index["manifests"] = [{**entry, "digest": f"sha256:{digest}", "size": len(manifest)}]
+    (folder / "index.json").unlink()  # a hard link
+    (folder / "index.json").write_text(json.dumps(index))
+    kiln = Kiln(tmp_path / "home")
+    assert "every digest holds" in kiln.run("verify", "--image", f"oci:{folder}:{ROW}")
+    (blobs / digest).write_bytes(manifest + b" ")
+    with kiln.start("verify", "--image", f"oci:{folder}:{ROW}") as process:
+        out, err = process.communicate()
+    assert process.returncode == 16
+    assert digest in out.decode()
+    assert "./inv build" not in err.decode()
+    assert (blobs / digest).exists()
+
+
+def test_names_for_an_engine(tmp_path: Path) -> None:
+    """A tag that no engine takes, or one for several rows, is refused before anything is read."""
+    kiln = Kiln(tmp_path / "home")
+    assert "small letters" in kiln.refused("load", "--target", ROW, "--tag", "Not A Name", status=2)
+    assert "one name" in kiln.refused("load", "--target", "torch213-*", "--tag", "mine", status=2)

@@ -203,6 +203,33 @@ def test_docker_engine_passes_the_built_row(built: Row) -> None:
     assert required["compile.random_uid"].startswith("CPU: 1042:0, compiled")
 
 
+@pytest.fixture(scope="session")
+def derived(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An image that a user made from the row with `docker build`."""
+    folder = tmp_path_factory.mktemp("derived")
+    (folder / "Dockerfile").write_text(f"FROM {image}\nRUN touch /workspace/mine\n")
+    name = f"torchkiln/test-derived:{uuid.uuid4().hex}"
+    classic = {**os.environ, "DOCKER_BUILDKIT": "0"}  # the client's buildx plugin may be missing
+    call = ["docker", "build", "--quiet", "--network", "none", "--tag", name, str(folder)]
+    subprocess.run(call, check=True, env=classic, stdout=subprocess.DEVNULL)
+    yield name
+    subprocess.run(["docker", "image", "rm", "--force", name], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("engine", ["sandbox", "docker"])
+def test_derived_image_can_be_held_against_the_row(derived: str, built: Row, engine: str) -> None:
+    """Its layers are plain tars, as the engine saves them; it is run without leaving another image there."""
+    list_all = ["docker", "images", "--all", "--no-trunc", "--quiet"]
+    before = set(subprocess.run(list_all, check=True, stdout=subprocess.PIPE).stdout.split())
+    asked = ("--image", f"docker-daemon:{derived}", "--checks", "static.versions", "--checks", "torch.import")
+    said = built.kiln.run("validate", "--target", ROW, "--engine", engine, *asked, "--json", status=21)
+    ran = {check["id"]: check["status"] for check in json.loads(said)["checks"]}
+    assert {name: ran[name] for name in ("static.versions", "torch.import", "suite.run")} == dict.fromkeys(
+        ("static.versions", "torch.import", "suite.run"), "pass"
+    )
+    assert set(subprocess.run(list_all, check=True, stdout=subprocess.PIPE).stdout.split()) == before
+
+
 @pytest.mark.parametrize("engine", ["sandbox", "docker"])
 def test_shell_on_any_engine(built: Row, engine: str) -> None:
     """Exit status and output are the command's; nothing of what it writes stays."""

@@ -24,7 +24,7 @@ import pytest
 from torchkiln import rootfs
 from torchkiln.engines import Command, archive, table
 from torchkiln.engines.docker import Docker
-from torchkiln.errors import EngineError, ImageError
+from torchkiln.errors import EngineError, ImageError, UsageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import config_bytes, manifest_descriptor
 from torchkiln.oci.store import Store
@@ -110,8 +110,42 @@ def test_image_of_the_engine(docker: Docker, toy: Image, tmp_path: Path) -> None
     assert [layer.diff_id for layer in found.image.layers] == [layer.diff_id for layer in toy.layers]
     assert found.image.config == toy.config
     assert found.digest in {digests.of_bytes(config_bytes(toy)), manifest_descriptor(toy).digest}
-    with pytest.raises(EngineError):
-        table.open_image("docker-daemon:torchkiln/none:such", Store(tmp_path / "scratch"))
+    for unknown in ("torchkiln/none:such", "No Name"):
+        with pytest.raises(EngineError) as caught:
+            table.open_image(f"docker-daemon:{unknown}", Store(tmp_path / "scratch"))
+        assert unknown in caught.value.what
+        assert caught.value.remedy
+
+
+@pytest.mark.docker
+def test_image_of_the_engine_is_run_as_it_is(
+    docker: Docker, toy: Image, client: DockerClient, tmp_path: Path, home: Home
+) -> None:
+    """What was read from the engine is run by its own id: no second image is left there in our words."""
+    docker.load(toy, ["torchkiln/test-derive:base"])
+    container = client.containers.create("torchkiln/test-derive:base", network_mode="none")
+    made = container.commit("torchkiln/test-derive", "made", changes="ENV MADE=here")
+    container.remove()
+    before = {image.id for image in client.images.list(all=True)}
+    scratch = Store(tmp_path / "scratch")
+    found = table.open_image("docker-daemon:torchkiln/test-derive:made", scratch)
+    engine = table.pick("docker", scratch, partial(rootfs.tree, home, scratch), found)
+    assert engine.run(found.image, Command(argv=("sh", "-c", "echo $MADE"))).stdout == b"here\n"
+    assert {image.id for image in client.images.list(all=True)} == before
+    client.images.remove(str(made.id), force=True)
+    client.images.remove("torchkiln/test-derive:base")
+
+
+@pytest.mark.docker
+def test_tags_are_names(docker: Docker, toy: Image, client: DockerClient) -> None:
+    """A tag may leave out `:latest`, the registry's port is no tag, and what is no name is refused with a remedy."""
+    known = docker.load(toy, ["torchkiln/test-tags"])
+    assert docker.load(toy, ["127.0.0.1:5055/torchkiln/test-tags"]) == known
+    for name in ("torchkiln/test-tags:latest", "127.0.0.1:5055/torchkiln/test-tags:latest"):
+        assert client.images.get(name).id == known
+        client.images.remove(name)
+    with pytest.raises(UsageError, match="not a name"):
+        docker.load(toy, ["Not A Name"])
 
 
 @pytest.mark.docker

@@ -110,6 +110,21 @@ def test_no_layout(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text('{"manifests": 7}')
     with pytest.raises(ImageError, match="not an OCI image index"):
         load.layout(f"oci:{tmp_path}")
+    (tmp_path / "index.json").write_text("garbage")
+    with pytest.raises(ImageError, match="not an OCI image index"):
+        load.layout(f"oci:{tmp_path}")
+
+
+def test_damaged_layer_is_named(store: Store, image: Image) -> None:
+    """The error says which blob cannot be read."""
+    store.put_image(image, "row")
+    digest = image.layers[1].descriptor.digest
+    blob = bytearray(store.path(digest).read_bytes())
+    blob[-6] ^= 1  # CRC of gzip
+    store.path(digest).write_bytes(blob)
+    with pytest.raises(ImageError, match="damaged") as caught:
+        load.layout(f"oci:{store.root}:row")
+    assert caught.value.where == f"layer {digest}"
 
 
 def test_layers_that_lie(store: Store, image: Image) -> None:

@@ -10,6 +10,7 @@ from tests import rawlayers
 from tests.rawlayers import file, layer
 from torchkiln.errors import StoreError
 from torchkiln.oci import digest as digests
+from torchkiln.oci import load
 from torchkiln.oci.image import (
     MANIFEST_TYPE,
     Config,
@@ -21,7 +22,7 @@ from torchkiln.oci.image import (
     manifest_bytes,
 )
 from torchkiln.oci.store import Store
-from torchkiln.oci.verify import verify
+from torchkiln.oci.verify import lying, verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,3 +122,23 @@ def test_layers_that_break_rules(store: Store, raw: bytes, what: str) -> None:
     bad: Layer = layer(store, raw=raw)
     store.put_image(Image(config=Config(), layers=(bad,)), "bad")
     assert what in [mismatch.what for mismatch in verify(store, "bad")]
+
+
+def test_plain_layers_and_documents_of_others(store: Store) -> None:
+    """A layer that is no gzip, as Docker saves it, in a manifest that is not written as ours: nothing is wrong."""
+    raw = rawlayers.tar([file("a", b"x" * 9000)])
+    blob = store.put(raw, "application/vnd.oci.image.layer.v1.tar")
+    plain = Layer(descriptor=blob, diff_id=blob.digest, unpacked_size=blob.size)
+    pretty = json.dumps(json.loads(manifest_bytes(Image(config=Config(), layers=(plain,)))), indent=3).encode()
+    store.put(config_bytes(Image(config=Config(), layers=(plain,))), "")
+    store.tag("theirs", store.put(pretty, MANIFEST_TYPE))
+    assert verify(*load.manifest_of(f"oci:{store.root}:theirs")) == ()
+    store.path(blob.digest).write_bytes(raw.replace(b"x", b"y"))
+    assert lying(verify(*load.manifest_of(f"oci:{store.root}:theirs"))) == {blob.digest}
+
+
+def test_only_what_lies_is_called_lying(store: Store, image: Image) -> None:
+    """A sound blob about which something else is wrong is not: other images may need it."""
+    wrong = verify(store, changed(store, image, lambda _, c: c["rootfs"]["diff_ids"].reverse()))
+    assert wrong
+    assert lying(wrong) == frozenset()

@@ -17,7 +17,7 @@ from docker.types import DeviceRequest
 from docker.types import Mount as Bind
 from docker.utils.socket import frames_iter
 
-from torchkiln.engines import CAPTURED, GRACE, HOSTNAME, Limits, Outcome, archive, devices, terminal
+from torchkiln.engines import CAPTURED, GRACE, HOSTNAME, Limits, Outcome, archive, devices, names, terminal
 from torchkiln.errors import EngineError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import config_bytes, manifest_descriptor
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from torchkiln.engines import Command
     from torchkiln.oci.image import Image
+    from torchkiln.oci.load import Foreign
     from torchkiln.oci.store import Store
 
 OWNER = "org.torchkiln.owner"
@@ -44,6 +45,8 @@ class Docker:
 
     store: Store
     name: str = "docker"
+    there: Foreign | None = None
+    """An image that was read from this engine: it is run as it is there, not loaded a second time in our words."""
 
     def lacks(self) -> str:
         """Whether an engine answers."""
@@ -63,13 +66,23 @@ class Docker:
         return tuple(name for name, possible in (("limits", bounded), ("gpu", gpu)) if not possible)
 
     def load(self, image: Image, tags: Sequence[str] = ()) -> str:
-        """Put the image into the engine, unless it is there, under every tag; its id there."""
+        """Put the image into the engine, unless it is there, under every tag; its id there.
+
+        UsageError for a tag that no engine takes.
+        """
+        whole = tuple(names.whole(tag) for tag in tags)
         with _client() as client:
-            return _load(client, self.store, image, tags or (_tag(image),))
+            return _load(client, self.store, image, whole or (_tag(image),))
+
+    def _id(self, client: DockerClient, image: Image) -> str:
+        """The id to run it by."""
+        if self.there is not None and self.there.loaded and self.there.image == image:
+            return self.there.loaded
+        return _load(client, self.store, image, (_tag(image),))
 
     def run(self, image: Image, command: Command, *, output: Callable[[bytes], None] | None = None) -> Outcome:
         """Run to the end; `output` sees stdout and stderr as they come."""
-        with _client() as client, _container(client, self.store, image, command, tty=False) as container:
+        with _client() as client, _container(client, self._id, image, command, tty=False) as container:
             streams = _attach(client, container, stdin=False)
             try:
                 refusal = _start(client, container)
@@ -86,7 +99,7 @@ class Docker:
         """Run attached to this terminal; without one, with output only."""
         if not sys.stdin.isatty():
             return self.run(image, command, output=_print).status
-        with _client() as client, _container(client, self.store, image, command, tty=True) as container:
+        with _client() as client, _container(client, self._id, image, command, tty=True) as container:
             streams = _attach(client, container, stdin=True)
             try:
                 refusal = _start(client, container)
@@ -97,6 +110,20 @@ class Docker:
                 return int(client.api.wait(container)["StatusCode"])
             finally:
                 _detach(streams)
+
+
+def identify(name: str) -> str:
+    """The id of an image of the engine; EngineError if it has none of that name."""
+    where = f"docker-daemon:{name}"
+    with _client() as client:
+        try:
+            return str(client.images.get(name).id)
+        except NotFound as error:
+            remedy = f"`docker images` lists what it has; docker pull {name} may fetch it"
+            raise EngineError(f"the Docker engine has no image {name}", where=where, remedy=remedy) from error
+        except APIError as error:
+            what = f"Docker takes {name!r} for no image: {error.explanation or error}"
+            raise EngineError(what, where=where, remedy="docker-daemon:NAME[:TAG] or docker-daemon:ID") from error
 
 
 def save(name: str) -> Iterator[bytes]:
@@ -146,8 +173,7 @@ def _load(client: DockerClient, store: Store, image: Image, tags: Sequence[str])
         with suppress(NotFound):
             client.images.get(known)
             for tag in tags:
-                repository, _, name = tag.rpartition(":")
-                client.api.tag(known, repository, name)
+                client.api.tag(known, *names.split(tag))
             return known
     sent = client.api.load_image(archive.stream(image, store, tags))  # type: ignore[no-untyped-call]
     for progress in sent or ():
@@ -160,12 +186,13 @@ def _load(client: DockerClient, store: Store, image: Image, tags: Sequence[str])
 
 
 @contextmanager
-def _container(client: DockerClient, store: Store, image: Image, command: Command, *, tty: bool) -> Iterator[str]:
+def _container(
+    client: DockerClient, known: Callable[[DockerClient, Image], str], image: Image, command: Command, *, tty: bool
+) -> Iterator[str]:
     """A container that is gone afterwards, with all its processes."""
     _sweep(client)
-    known = _load(client, store, image, (_tag(image),))
     created = client.api.create_container(
-        known,
+        known(client, image),
         command=list(command.argv) or None,
         entrypoint=None if command.entrypoint is None else list(command.entrypoint) or [""],  # [""] takes it away
         user=command.user or None,

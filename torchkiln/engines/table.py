@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchkiln.engines import docker
@@ -18,20 +19,21 @@ if TYPE_CHECKING:
 NAMES = ("auto", "docker", "sandbox")
 
 
-def engines(store: Store, trees: Trees) -> tuple[Engine, ...]:
+def engines(store: Store, trees: Trees, there: Foreign | None = None) -> tuple[Engine, ...]:
     """Preferred first: Docker keeps what it loaded, and can do more (see `restrictions`)."""
-    return (Docker(store), Sandbox(trees))
+    return (Docker(store, there=there), Sandbox(trees))
 
 
-def pick(name: str, store: Store, trees: Trees) -> Engine:
+def pick(name: str, store: Store, trees: Trees, there: Foreign | None = None) -> Engine:
     """The engine of that name, or with `auto` the first that works; EngineError says what each lacks.
 
     `trees` is `functools.partial(rootfs.tree, home, store)`: engines lie below rootfs in the import order.
+    `there` is an image that came from the Docker engine.
     """
     if name not in NAMES:
         raise EngineError(f"there is no engine {name!r}", remedy=f"one of {', '.join(NAMES)}")
     lacking = {}
-    for engine in engines(store, trees):
+    for engine in engines(store, trees, there):
         if name in ("auto", engine.name):
             lacking[engine.name] = engine.lacks()
             if not lacking[engine.name]:
@@ -46,5 +48,6 @@ def open_image(reference: str, scratch: Store) -> Foreign:
     if kind == "oci" and name:
         return load.layout(name)
     if kind == "docker-daemon" and name:
-        return load.archive(docker.save(name), scratch, reference)
+        known = docker.identify(name)
+        return replace(load.archive(docker.save(name), scratch, reference), loaded=known)
     raise ImageError(f"no image reference: {reference!r}", remedy="oci:DIR[:REF] or docker-daemon:NAME")

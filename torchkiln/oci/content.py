@@ -97,9 +97,17 @@ class TarStream:
 
 @contextmanager
 def tar_of(store: Store, digest: Digest, *, limit: int = 0) -> Iterator[TarStream]:
-    """The tar of a layer of the store; StoreError if the blob is missing. `limit` is in bytes, 0 for none."""
-    with store.open(digest) as blob, tar_in(cast("BufferedReader", blob), limit=limit) as tar:
-        yield tar
+    """The tar of a layer of the store, which errors about it name; StoreError if the blob is missing.
+
+    `limit` is in bytes, 0 for none.
+    """
+    try:
+        with store.open(digest) as blob, tar_in(cast("BufferedReader", blob), limit=limit) as tar:
+            yield tar
+    except ImageError as error:
+        if error.where:
+            raise
+        raise ImageError(error.what, where=f"layer {digest}", remedy=error.remedy) from error
 
 
 @contextmanager

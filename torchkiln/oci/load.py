@@ -41,16 +41,13 @@ class Foreign:
     """Where its layers lie."""
     digest: Digest
     """Of the manifest; of the config where the engine keeps no manifest."""
+    loaded: str = ""
+    """Its id in the Docker engine that it was read from; empty if it came from elsewhere."""
 
 
 def layout(reference: str) -> Foreign:
     """`DIR[:REF]`, with `oci:` in front or not; ImageError if that names no image, VerifyError if layers lie."""
-    folder, ref = _split(reference.removeprefix("oci:"))
-    store = Store(folder)
-    try:
-        chosen = _chosen(store, _json(folder / "index.json"), ref, reference)
-    except OSError as error:
-        raise ImageError(f"no OCI image layout: {error.strerror}", where=str(folder), remedy="oci:DIR[:REF]") from error
+    store, chosen = manifest_of(reference)
     manifest = documents.manifest(store.read(chosen.digest))
     return Foreign(
         name=reference,
@@ -58,6 +55,18 @@ def layout(reference: str) -> Foreign:
         store=store,
         digest=chosen.digest,
     )
+
+
+def manifest_of(reference: str) -> tuple[Store, Descriptor]:
+    """Where the image of `layout` lies and how it calls its manifest, nothing else read; ImageError as there."""
+    folder, ref = _split(reference.removeprefix("oci:"))
+    store = Store(folder)
+    try:
+        with (folder / "index.json").open("rb") as file:
+            index = file.read(LARGEST_DOCUMENT)
+    except OSError as error:
+        raise ImageError(f"no OCI image layout: {error.strerror}", where=str(folder), remedy="oci:DIR[:REF]") from error
+    return store, _chosen(store, index, ref, reference)
 
 
 def archive(pieces: Iterable[bytes], store: Store, name: str) -> Foreign:
@@ -81,16 +90,12 @@ def _split(text: str) -> tuple[Path, str]:
     return Path(folder or text).absolute(), ref
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    with path.open("rb") as file:
-        found: Mapping[str, Any] = json.loads(file.read(LARGEST_DOCUMENT))
-    return found
-
-
-def _chosen(store: Store, index: Mapping[str, Any], ref: str, where: str) -> Descriptor:
+def _chosen(store: Store, index: bytes, ref: str, where: str) -> Descriptor:
     """The entry with that name, or the only one; of an index inside, the one for this machine."""
     try:
-        entries = [(Descriptor.from_json(entry), entry.get("platform") or {}) for entry in index["manifests"]]
+        entries = [
+            (Descriptor.from_json(entry), entry.get("platform") or {}) for entry in json.loads(index)["manifests"]
+        ]
     except documents.MALFORMED as error:
         raise ImageError(f"not an OCI image index: {error!r}", where=where) from error
     names = sorted(entry.annotations[REF_NAME] for entry, _ in entries if REF_NAME in entry.annotations)
@@ -103,7 +108,7 @@ def _chosen(store: Store, index: Mapping[str, Any], ref: str, where: str) -> Des
         raise ImageError(f"{len(wanted)} images fit {ref or 'without a name'}", where=where, remedy=remedy)
     found = wanted[0][0]
     if found.media_type in INDEX_TYPES:
-        return _chosen(store, json.loads(store.read(found.digest)), "", where)
+        return _chosen(store, store.read(found.digest), "", where)
     return found
 
 

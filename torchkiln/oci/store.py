@@ -117,6 +117,10 @@ class Store:
             writer.write(data)
             return writer.commit(media_type)
 
+    def discard(self, digest: Digest) -> None:
+        """Remove a blob, if it is there: whoever needs it finds it missing and makes it anew."""
+        self.path(digest).unlink(missing_ok=True)
+
     def put_image(self, image: Image, ref: str) -> Descriptor:
         """Store config and manifest, then let `ref` name them; StoreError if a layer is missing."""
         missing = [layer.descriptor.digest for layer in image.layers if not self.has(layer.descriptor)]
@@ -159,7 +163,9 @@ class Store:
             return []
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
-                "index.json is not an OCI image index", where=str(self.root), remedy="delete index.json and build again"
+                "index.json is not an OCI image index: the names of built images are lost, their layers are not",
+                where=str(self.root / "index.json"),
+                remedy="delete it and build those targets again, before any ./inv gc: layers are found, not remade",
             ) from error
 
     def _write_index(self, entries: list[Descriptor]) -> None:

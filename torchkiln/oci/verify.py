@@ -20,7 +20,7 @@ from torchkiln.oci.digest import Digest
 from torchkiln.oci.image import Image, manifest_descriptor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from io import BufferedReader
 
     from torchkiln.oci.image import Descriptor
@@ -60,6 +60,13 @@ def verify(store: Store, subject: str | Image | Descriptor) -> tuple[Mismatch, .
         subject = names[subject]
     _image(store, subject, {}, found)
     return tuple(found)
+
+
+def lying(found: Iterable[Mismatch]) -> frozenset[Digest]:
+    """Blobs whose bytes are not those of their name; what merely disagrees about a sound blob is not among them."""
+    return frozenset(
+        Digest(one.where) for one in found if one.what.startswith("digest of ") and one.actual != one.where
+    )
 
 
 def _image(store: Store, descriptor: Descriptor, sizes: Mapping[Digest, int], found: list[Mismatch]) -> None:
