@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from torchkiln import network, process
+from torchkiln.layers.base import bootstrap, privilege
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,13 +62,13 @@ def _python() -> Finding:
 
 
 def _mmdebstrap() -> Finding:
-    path = shutil.which("mmdebstrap")
-    if path is None:
+    if lack := privilege.lacks(bootstrap.PROGRAM):
         return Finding(
-            name="mmdebstrap", state="missing", detail="needed for base layers", remedy="apt-get install mmdebstrap"
+            name="mmdebstrap", state="missing", detail=f"{lack.what}; it makes base layers", remedy=lack.remedy
         )
-    version = process.run([path, "--version"]).stdout.decode().strip()
-    return Finding(name="mmdebstrap", state="ok", detail=version)
+    version = process.run([bootstrap.PROGRAM, "--version"]).stdout.decode().strip()
+    how = "as root" if os.geteuid() == 0 else "in a user namespace, without root"
+    return Finding(name="mmdebstrap", state="ok", detail=f"{version}, {how}")
 
 
 def _disk(home: Home) -> Finding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from torchkiln import network, process
 from torchkiln.console import note
 from torchkiln.errors import BaseError, HostError
+from torchkiln.layers.base import privilege
 from torchkiln.plan import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def surroundings(environment: Mapping[str, str], lines: str) -> dict[str, str]:
 
 
 def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], environment: Mapping[str, str]) -> Path:
-    """The tar of the userland, made below `folder`; BaseError says why there is none; HostError: no mmdebstrap."""
-    if shutil.which(PROGRAM) is None:
-        raise HostError(f"{PROGRAM} is not installed", remedy=f"apt-get install {PROGRAM}")
+    """The tar of the userland, made below `folder`; BaseError says why there is none; HostError: what is lacking."""
+    if missing := privilege.lacks(PROGRAM):
+        raise HostError(missing.what, where=f"base {base.id}", remedy=missing.remedy)
     target = folder / "userland.tar"
     lines = sources(base, environment)
     variables = surroundings(environment, lines)
