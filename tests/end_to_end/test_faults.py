@@ -237,4 +237,4 @@ def test_names_for_an_engine(tmp_path: Path) -> None:
     """A tag that no engine takes, or one for several rows, is refused before anything is read."""
     kiln = Kiln(tmp_path / "home")
     assert "small letters" in kiln.refused("load", "--target", ROW, "--tag", "Not A Name", status=2)
-    assert "one name" in kiln.refused("load", "--target", "torch213-*", "--tag", "mine", status=2)
+    assert "one name" in kiln.refused("load", "--target", "torch2*", "--tag", "mine", status=2)
