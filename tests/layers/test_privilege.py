@@ -9,7 +9,7 @@ from torchkiln.layers.base import privilege
 
 def explained(tools: tuple[str, ...], ranges: tuple[str, ...]) -> privilege.Lack:
     """For a user called ada."""
-    return privilege.explain("mmdebstrap", tools, ranges, user="ada", said="E: refused")
+    return privilege.explain("mmdebstrap", tools, ranges, user="ada", said="E: refused", first=100000)
 
 
 def test_what_is_missing_and_what_mends_it() -> None:
@@ -17,8 +17,14 @@ def test_what_is_missing_and_what_mends_it() -> None:
     both = explained(("newuidmap", "newgidmap"), ("/etc/subuid",))
     assert "newuidmap, newgidmap, a row for ada in /etc/subuid" in both.what
     assert both.remedy.startswith("apt-get install uidmap and usermod --add-subuids 100000-165535")
-    assert "apt-get" not in explained((), ("/etc/subgid",)).remedy
+    assert explained((), ("/etc/subgid",)).remedy.startswith("usermod --add-subgids 100000-165535 ada")
     assert "E: refused" in explained((), ()).what
+
+
+def test_ranges_do_not_overlap() -> None:
+    """Two users with the same ids could change each other's files."""
+    assert privilege.first_free("") == 100000
+    assert privilege.first_free("a:100000:65536\nb:165536:65536\n# odd:row\n") == 231072
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming a user that has no range needs root")

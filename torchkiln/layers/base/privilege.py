@@ -33,17 +33,26 @@ def lacks(program: str) -> Lack | None:
     said = tried.stderr.decode(errors="replace").strip().splitlines() or ["it does not say why"]
     tools = tuple(tool for tool in TOOLS if shutil.which(tool) is None)
     ranges = tuple(str(path) for path in RANGES if not _has_range(path))
-    return explain(program, tools, ranges, user=_user(), said=said[-1])
+    texts = [path.read_text() for path in RANGES if path.is_file()]
+    return explain(program, tools, ranges, user=_user(), said=said[-1], first=first_free("\n".join(texts)))
 
 
-def explain(program: str, tools: tuple[str, ...], ranges: tuple[str, ...], *, user: str, said: str) -> Lack:
+def first_free(rows: str) -> int:
+    """The first id above every range, so that no two users share ids; 100000 where there is none (login.defs(5))."""
+    parts = [row.split(":") for row in rows.splitlines()]
+    ends = [int(part[1]) + int(part[2]) for part in parts if len(part) == 3 and "".join(part[1:]).isdigit()]  # noqa: PLR2004  USER:FIRST:COUNT
+    return max([100000, *ends])
+
+
+def explain(program: str, tools: tuple[str, ...], ranges: tuple[str, ...], *, user: str, said: str, first: int) -> Lack:
     """Missing programs and missing rows in words, with the commands that mend them; else what the program said."""
     if not tools and not ranges:
         return Lack(f"{program} can't make a user namespace: {said}", "allow user namespaces here, or build as root")
     missing = [*tools, *(f"a row for {user} in {path}" for path in ranges)]
     mend = ["apt-get install uidmap"] if tools else []
     if ranges:
-        mend.append(f"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}")
+        kinds = [path.rpartition("/")[2] for path in ranges]
+        mend.append(" ".join(["usermod", *(f"--add-{kind}s {first}-{first + 65535}" for kind in kinds), user]))
     remedy = f"{' and '.join(mend)} (both as root)" if len(mend) > 1 else f"{mend[0]} (as root)"
     return Lack(f"{program} needs {', '.join(missing)} to work without root", f"{remedy}, or build as root")
 
