@@ -71,7 +71,10 @@ def locked(project: Project, target: Target) -> tuple[Lock, BaseLock]:
 
 def planned(project: Project, target: Target) -> ImagePlan:
     """What an image of this row would be made of."""
-    lock, base = locked(project, target)
+    return _planned(project, target, *locked(project, target))
+
+
+def _planned(project: Project, target: Target, lock: Lock, base: BaseLock) -> ImagePlan:
     shipped = suite.spec(project.suite, validation.expectation(target, lock))
     return plan(target, lock, base, shipped, recipe=debian.recipe().digest)
 
@@ -99,15 +102,16 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
     """One row, from lock to report; without an engine the suite is not run."""
     began, stages = time.monotonic(), dict[str, float]()
     with step(target.id), project.home.lock("use", shared=True):
-        plan = planned(project, target)
-        image = assembly.assemble(project, plan, locked(project, target)[0], frozen=frozen, stages=stages)
+        lock, packages = locked(project, target)
+        plan = _planned(project, target, lock, packages)
+        image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
         digest = project.store.put_image(image, target.id).digest
         made = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")
         report = None
         if engine is not None:
             with step("validate", stages):
-                report = validate(project, target, made, engine)
+                report = _validated(project, target, lock, made, engine)
     seconds = round(time.monotonic() - began, 3)
     return Built(target=target, plan=plan, image=image, digest=digest, seconds=seconds, stages=stages, report=report)
 
@@ -167,7 +171,12 @@ def validate(
     project: Project, target: Target, subject: Foreign, engine: Engine | None, *, checks: Sequence[str] = ()
 ) -> ValidationReport:
     """Hold an image against a row."""
-    lock, _ = locked(project, target)
+    return _validated(project, target, locked(project, target)[0], subject, engine, checks=checks)
+
+
+def _validated(
+    project: Project, target: Target, lock: Lock, subject: Foreign, engine: Engine | None, *, checks: Sequence[str] = ()
+) -> ValidationReport:
     return validation.validate(
         engine,
         subject.image,

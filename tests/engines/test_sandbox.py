@@ -161,7 +161,7 @@ def test_links_that_lead_to_the_host(sandbox: Sandbox, store: Store, toy: Image,
     target = "/oldroot" + str(shared / "file" if path == "/etc/hosts" else shared)
     image = append(toy, [layer(store, symlink(path.lstrip("/"), target))])
     before = sorted(shared.iterdir())
-    sandbox.run(image, Command(argv=("true",), working_dir="/work/made", user="0:0"))
+    sandbox.run(image, Command(argv=("true",), working_dir="/srv/made", user="0:0"))
     assert (sorted(shared.iterdir()), (shared / "file").read_text()) == (before, "precious")
 
 
