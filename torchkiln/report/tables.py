@@ -63,10 +63,10 @@ def plan(planned: ImagePlan) -> Table:
 
 
 def validation(report: ValidationReport) -> Table:
-    """Every check that applies, and why it did not pass."""
+    """Every check that applies and was asked, and why it did not pass."""
     table = _table("check", "level", "status", "s", "what")
     for check in report.checks:
-        if check.applicable:
+        if check.applicable and check.reason != "not selected":
             said = f"{check.title}: {check.reason}" if check.reason else check.title
             said += " (unproven: never tried on a GPU)" if check.unproven else ""
             table.add_row(check.id, check.level, _coloured(check.status), f"{check.seconds:.1f}", _plain(said))
