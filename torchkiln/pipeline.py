@@ -18,8 +18,7 @@ from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import debian
 from torchkiln.lock import fit, lockfile, resolve
-from torchkiln.matrix import compat, facts, schema
-from torchkiln.matrix.target import select
+from torchkiln.matrix import compat, facts
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
@@ -51,11 +50,6 @@ class Built:
     seconds: float
     stages: Mapping[str, float]
     report: ValidationReport | None
-
-
-def targets(project: Project, patterns: Sequence[str] = ()) -> tuple[Target, ...]:
-    """The rows that ids and globs name; all without any."""
-    return select(schema.load(project.root / "matrix.yaml").targets, patterns)
 
 
 def locked(project: Project, target: Target) -> tuple[Lock, BaseLock]:

@@ -12,6 +12,8 @@ from tests.kiln import ROOT, ROW
 from torchkiln import home as homes
 from torchkiln import pipeline, rootfs
 from torchkiln.engines.sandbox import Sandbox
+from torchkiln.matrix import schema
+from torchkiln.matrix.target import select
 from torchkiln.project import Project
 from torchkiln.validation import expectation
 
@@ -44,7 +46,7 @@ class BuiltImage:
 def built_image(built: Row) -> BuiltImage:
     """The small row as it was built, and an engine that runs it."""
     work = Project(root=ROOT, home=homes.prepare(homes.Home(built.kiln.home)), environment={})
-    (target,) = pipeline.targets(work, [ROW])
+    (target,) = select(schema.load(ROOT / "matrix.yaml").targets, [ROW])
     with pipeline.subject(work, target) as read:
         image = read.image
     engine = Sandbox(functools.partial(rootfs.tree, work.home, work.store))
