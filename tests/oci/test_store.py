@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer, append, config
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
 
 def a_layer(store: Store, data: bytes) -> Layer:
@@ -34,6 +37,37 @@ def test_unfinished_blob_disappears(tmp_path: Path) -> None:
     with store.writer() as writer:
         writer.write(b"half")
     assert list(store.blobs.iterdir()) == []
+
+
+def test_a_signal_at_any_instant_leaves_no_part(tmp_path: Path) -> None:
+    """Whichever line of beginning and writing a blob raises, nothing of it stays."""
+    store = Store(tmp_path)
+    store.put(b"", "")
+
+    def write(stop: int) -> int:
+        """Raise at the line of that number; gives the lines that ran."""
+        lines = 0
+
+        def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+            nonlocal lines
+            lines += event == "line"
+            if event == "line" and lines == stop:
+                raise SystemExit(143)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            with store.writer() as writer:
+                writer.write(b"half")
+                sys.settrace(None)
+        finally:
+            sys.settrace(None)
+        return lines
+
+    for stop in range(1, write(0) + 1):
+        with pytest.raises(SystemExit):
+            write(stop)
+        assert not list(tmp_path.rglob(".partial-*")), stop
 
 
 def test_image_is_named_by_its_target(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ import fcntl
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import StoreError
 from torchkiln.home import write_atomically
@@ -29,21 +28,16 @@ from torchkiln.oci.image import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from typing import BinaryIO
 
 
 class BlobWriter:
-    """A write-only file that hashes what passes; the blob appears under its digest on `commit`.
+    """A write-only file that hashes what passes; the blob appears under its digest on `commit`."""
 
-    Usable as a context manager: leaving it without `commit` removes what was written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".partial-", dir=folder)
-        self._folder = folder
-        self._path = Path(name)
-        self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
         self._sha256 = hashlib.sha256()
         self.size = 0
 
@@ -60,15 +54,8 @@ class BlobWriter:
         os.fchmod(self._file.fileno(), 0o644)
         os.fsync(self._file.fileno())
         self._file.close()
-        self._path.replace(self._folder / digests.encoded(digest))
+        self._path.replace(self._path.with_name(digests.encoded(digest)))
         return Descriptor(media_type=media_type, digest=digest, size=self.size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +94,19 @@ class Store:
         with self.open(digest) as stream:
             return stream.read()
 
-    def writer(self) -> BlobWriter:
-        """Begin a blob."""
-        return BlobWriter(self.blobs)
+    @contextmanager
+    def writer(self) -> Iterator[BlobWriter]:
+        """Begin a blob; leaving without `commit` removes what was written.
+
+        The name is known before the file is made, so a signal that raises at any instant leaves nothing.
+        """
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        path = self.blobs / f".partial-{secrets.token_hex(8)}"
+        try:
+            with path.open("xb", buffering=1 << 20) as file:
+                yield BlobWriter(path, file)
+        finally:
+            path.unlink(missing_ok=True)
 
     def put(self, data: bytes, media_type: str) -> Descriptor:
         """Store a small blob."""
