@@ -5,8 +5,9 @@ Only schema.py uses these; inside Torchkiln a row is a Target.
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin
 
 import yaml
 from packaging.requirements import InvalidRequirement, Requirement
@@ -14,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -39,6 +40,12 @@ def _requirement(text: str) -> str:
     return text
 
 
+def _by_digest(text: str) -> str:
+    if not re.fullmatch(r"[^/@\s]+/[^@\s]+@sha256:[0-9a-f]{64}", text):
+        raise ValueError(f"{text!r} is not HOST/REPOSITORY@sha256:…: a tag may move, a digest does not")
+    return text
+
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 """No dashes, so that ids made of names never clash."""
 Versioned = Annotated[str, AfterValidator(_version)]
@@ -55,15 +62,44 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class BaseEntry(Strict):
-    """One of `bases`."""
+Python = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
+
+
+class AnyBaseEntry(Strict):
+    """What every one of `bases` states."""
+
+    python: Python
+    glibc: Versioned
+    default: bool = False
+
+
+class DebianEntry(AnyBaseEntry):
+    """A userland of Debian or Ubuntu, assembled by mmdebstrap."""
 
     kind: Literal["debian"]
     suite: str
-    python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
-    glibc: Versioned
     packages: list[Package]
+    components: list[Package] = ["main"]
     mirror: str = ""
+    keyring: str = ""
+
+
+class RegistryEntry(AnyBaseEntry):
+    """An image that is pulled."""
+
+    kind: Literal["registry"]
+    image: Annotated[str, AfterValidator(_by_digest)]
+    interpreter: Annotated[str, StringConstraints(pattern=r"^/")] = "/usr/bin/python3"
+
+
+class DockerfileEntry(AnyBaseEntry):
+    """An image that the Docker engine builds from images/<name>/Dockerfile."""
+
+    kind: Literal["dockerfile"]
+    interpreter: Annotated[str, StringConstraints(pattern=r"^/")] = "/usr/bin/python3"
+
+
+BaseEntry = Annotated[DebianEntry | RegistryEntry | DockerfileEntry, Field(discriminator="kind")]
 
 
 class ReleaseEntry(Strict):
@@ -107,6 +143,9 @@ class FlavourEntry(Strict):
     """One of `flavours`."""
 
     requirements: list[Requires] = []
+    packages: list[Package] = []
+    accelerators: dict[Name, list[Requires]] = {}
+    """What is added for each accelerator; where this is stated, the flavour can't be had for any other."""
 
 
 class ValidationEntry(Strict):
@@ -123,10 +162,13 @@ class ProductEntry(Strict):
     accelerators: Names
     gpus: Names = ["generic"]
     flavours: Names = ["runtime"]
-    base: str
+    bases: Names
+    arch: Literal["x86_64", "aarch64"] = "x86_64"
     without: list[Literal["torchvision", "torchaudio"]] = []
     required: list[str] | None = None
     exclude: list[str] = []
+    extra: str = ""
+    """A file of requirements that these rows add, relative to the matrix."""
 
 
 class Document(Strict):
@@ -197,10 +239,14 @@ def parse(data: bytes) -> tuple[Document | None, list[str]]:
 
 
 def path(loc: Loc) -> str:
-    """A key path as people write it: `targets[0].releases[1]`."""
-    text = ""
+    """A key path as people write it: `targets[0].releases[1]`; kinds, which pydantic puts into it, are left out."""
+    text, kind = "", cast("Any", Document)
     for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if part != "[key]" else ""
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part != "[key]" and part not in _kinds(kind):
+            text += f".{part}"
+        kind = _member(kind, part)
     return text.removeprefix(".") or "the file"
 
 
@@ -212,7 +258,12 @@ def nearest(word: str, legal: Iterable[str]) -> str:
 
 
 def _told(problem: ErrorDetails) -> str:
-    return f"{path(problem['loc'])}: {_fault(problem)}"
+    loc = problem["loc"]
+    if problem["type"].startswith("union_tag"):  # of an entry whose `kind` says what else belongs into it
+        tag, legal = problem.get("ctx", {}).get("tag"), _kinds(_at(loc))
+        fault = f"{tag!r} is not known{nearest(tag, legal)}" if tag else f"is missing: one of {', '.join(legal)}"
+        return f"{path((*loc, 'kind'))}: {fault}"
+    return f"{path(loc)}: {_fault(problem)}"
 
 
 def _fault(problem: ErrorDetails) -> str:
@@ -242,13 +293,28 @@ def _keys(loc: Loc) -> str:
 
 def legal_keys(loc: Loc) -> Sequence[str]:
     """The keys that the model at a location declares."""
+    kind = _at(loc)
+    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+
+
+def _at(loc: Loc) -> Any:  # noqa: ANN401  annotations are values of no common type
     kind: Any = Document
     for part in loc:
         kind = _member(kind, part)
-    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+    return kind
 
 
 def _member(kind: Any, part: int | str) -> Any:  # noqa: ANN401  annotations are values of no common type
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind.model_fields[str(part)].annotation
+        field = kind.model_fields.get(str(part))
+        return field.annotation if field else None
+    if kinds := _kinds(kind):
+        return kinds.get(str(part))
     return get_args(kind)[-1] if get_origin(kind) in {dict, list} else None
+
+
+def _kinds(kind: Any) -> Mapping[str, type[BaseModel]]:  # noqa: ANN401  as above
+    """The models among which the key `kind` decides, by its value."""
+    models = get_args(get_args(kind)[0]) if get_origin(kind) is Annotated else ()
+    entries = [model for model in models if isinstance(model, type) and issubclass(model, BaseModel)]
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in entries}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import MatrixError
-from torchkiln.matrix import document, facts
-from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Product, Release, Target, expand
+from torchkiln.matrix import document, extra, facts
+from torchkiln.matrix.document import FlavourEntry
+from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Product, Release, Target, combinations, expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
     from torchkiln.matrix.document import AcceleratorEntry, BaseEntry, Document, GpuEntry, ProductEntry, ReleaseEntry
     from torchkiln.matrix.facts import Facts
+
+WITH = "with"
+ARCHES = ("x8664", "aarch64")
+"""Words that ids use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +33,8 @@ class Matrix:
     accelerators: Mapping[str, Accelerator]
     """As stated; a target's own is completed from the facts for its release."""
     gpus: Mapping[str, Gpu]
-    flavours: Mapping[str, Flavour]
+    flavours: Mapping[str, Mapping[str, Flavour]]
+    """As each is for every accelerator."""
     targets: tuple[Target, ...]
 
 
@@ -41,10 +48,10 @@ def load(path: Path, known: Facts | None = None) -> Matrix:
     found, problems = document.parse(data)
     known = known or facts.read()
     if found:
-        problems = [*_references(found), *_accelerators(found, known)]
+        problems = [*_references(found), *_accelerators(found, known), *_names(found), *_flavours(found)]
     if found is None or problems:
         raise _error(problems, path)
-    matrix = _matrix(found, known)
+    matrix = _matrix(found, known, path.parent)
     if problems := [*_clashes(matrix.targets), *_unlike_locks(matrix.targets)]:
         raise _error(problems, path)
     return matrix
@@ -64,13 +71,44 @@ def _references(found: Document) -> Iterator[str]:
             ("accelerators", entry.accelerators, found.accelerators),
             ("gpus", entry.gpus, found.gpus),
             ("flavours", entry.flavours, found.flavours),
+            ("bases", entry.bases, found.bases),
         )
         for section, names, legal in named:
             for position, name in enumerate(names):
                 if name not in legal:
                     yield _unknown(("targets", number, section, position), name, legal)
-        if entry.base not in found.bases:
-            yield _unknown(("targets", number, "base"), entry.base, found.bases)
+
+
+def _names(found: Document) -> Iterator[str]:
+    """What would make two rows, or two readings of an id, alike; and which base ids leave out."""
+    sections: tuple[tuple[str, Iterable[str]], ...] = (
+        ("gpus", found.gpus),
+        ("flavours", found.flavours),
+        ("bases", found.bases),
+    )
+    seen = {WITH: "the word before additions", **dict.fromkeys(ARCHES, "an architecture")}
+    for section, names in sections:
+        for name in names:
+            if name in seen:
+                yield f"{section}.{name}: {name!r} is {seen[name]} already, and ids would be ambiguous"
+            seen[name] = f"one of {section}"
+    defaults = [name for name, entry in found.bases.items() if entry.default]
+    if len(defaults) != 1:
+        yield f"bases: one of them is `default: true`, the one that ids leave out; here {', '.join(defaults) or 'none'}"
+
+
+def _flavours(found: Document) -> Iterator[str]:
+    """Accelerators that no section declares."""
+    for name, entry in found.flavours.items():
+        for accelerator in entry.accelerators:
+            if accelerator not in found.accelerators:
+                yield _unknown(("flavours", name, "accelerators", accelerator), accelerator, found.accelerators)
+    for number, product in enumerate(found.targets):
+        added = [name for name in product.flavours if found.flavours.get(name, FlavourEntry()).packages]
+        fixed = [name for name in product.bases if name in found.bases and found.bases[name].kind != "debian"]
+        if added and fixed:
+            path = document.path(("targets", number))
+            yield f"{path}: flavour {added[0]} adds packages, and base {fixed[0]} takes none: it is no debian base"
 
 
 def _unknown(loc: document.Loc, name: str, legal: Iterable[str]) -> str:
@@ -100,15 +138,8 @@ def _accelerator(name: str, entry: AcceleratorEntry) -> Accelerator:
 
 
 def _base(name: str, entry: BaseEntry) -> Base:
-    return Base(
-        id=name,
-        kind=entry.kind,
-        suite=entry.suite,
-        python=entry.python,
-        glibc=entry.glibc,
-        packages=tuple(entry.packages),
-        mirror=entry.mirror,
-    )
+    stated: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry}
+    return Base(id=name, **stated)
 
 
 def _release(name: str, entry: ReleaseEntry) -> Release:
@@ -133,32 +164,59 @@ def _gpu(name: str, entry: GpuEntry, thresholds: dict[str, float]) -> Gpu:
     )
 
 
-def _matrix(found: Document, known: Facts) -> Matrix:
+def _flavour(name: str, entry: FlavourEntry, accelerator: str) -> Flavour:
+    """What the flavour adds for an accelerator; where it states some, it can't be had for the others."""
+    missing = entry.accelerators and accelerator not in entry.accelerators
+    return Flavour(
+        id=name,
+        requirements=(*entry.requirements, *entry.accelerators.get(accelerator, [])),
+        packages=tuple(entry.packages),
+        unavailable=f"it is stated for {', '.join(entry.accelerators)} only" if missing else "",
+    )
+
+
+def _matrix(found: Document, known: Facts, folder: Path) -> Matrix:
     parts = Matrix(
         bases={name: _base(name, entry) for name, entry in found.bases.items()},
         releases={name: _release(name, entry) for name, entry in found.releases.items()},
         accelerators={name: _accelerator(name, entry) for name, entry in found.accelerators.items()},
         gpus={name: _gpu(name, entry, found.validation.thresholds) for name, entry in found.gpus.items()},
         flavours={
-            name: Flavour(id=name, requirements=tuple(entry.requirements)) for name, entry in found.flavours.items()
+            name: {accelerator: _flavour(name, entry, accelerator) for accelerator in found.accelerators}
+            for name, entry in found.flavours.items()
         },
         targets=(),
     )
     options = {name: tuple(entry.run_options) for name, entry in found.accelerators.items()}
-    rows = (row for entry in found.targets for row in expand(_product(entry, parts, found.validation.required)))
+    products = [_product(entry, parts, found.validation.required, folder) for entry in found.targets]
+    if stale := [text for number, one in enumerate(products) for text in _stale_excludes(number, one)]:
+        raise _error(stale, folder / "matrix.yaml")
+    rows = (row for one in products for row in expand(one))
     return replace(parts, targets=tuple(_completed(row, known, options) for row in rows))
 
 
-def _product(entry: ProductEntry, parts: Matrix, required: list[str]) -> Product:
+def _stale_excludes(number: int, stated: Product) -> Iterator[str]:
+    """Patterns that exclude nothing: most likely misspelt, and the row that was meant would be built."""
+    made = combinations(stated)
+    for position, pattern in enumerate(stated.exclude):
+        if not any(fnmatchcase(row.id, pattern) for row in made):
+            loc = ("targets", number, "exclude", position)
+            near = document.nearest(pattern, [row.id for row in made])
+            yield f"{document.path(loc)}: {pattern!r} excludes no row of this product{near}"
+
+
+def _product(entry: ProductEntry, parts: Matrix, required: list[str], folder: Path) -> Product:
     return Product(
         releases=tuple(parts.releases[name] for name in entry.releases),
         accelerators=tuple(parts.accelerators[name] for name in entry.accelerators),
         gpus=tuple(parts.gpus[name] for name in entry.gpus),
         flavours=tuple(parts.flavours[name] for name in entry.flavours),
-        base=parts.bases[entry.base],
+        bases=tuple(parts.bases[name] for name in entry.bases),
         required=tuple(entry.required if entry.required is not None else required),
         without=tuple(entry.without),
         exclude=tuple(entry.exclude),
+        arch=entry.arch,
+        extra=extra.read(folder / entry.extra) if entry.extra else None,
     )
 
 

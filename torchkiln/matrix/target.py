@@ -12,9 +12,12 @@ from torchkiln.errors import UnknownTargetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 TRIO = ("torch", "torchvision", "torchaudio")
 """Released together, and built for an accelerator together."""
+GENERIC, RUNTIME, ARCH = "generic", "runtime", "x86_64"
+"""The GPU, flavour and architecture that ids leave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,16 +25,34 @@ class Base:
     """The userland below the wheels, with its Python."""
 
     id: str
-    """For example `bookworm`; its package lock is images/locks/base-<id>.txt."""
-    kind: Literal["debian"]
-    suite: str
-    """Distribution release that mmdebstrap is asked for."""
+    """For example `bookworm`."""
+    kind: Literal["debian", "registry", "dockerfile"]
+    """Assembled by mmdebstrap, pulled by digest, or built by the Docker engine from images/<id>/Dockerfile."""
     python: str
     """Python minor, for example `3.11`."""
     glibc: str
-    packages: tuple[str, ...]
+    default: bool = False
+    """Whether ids leave this base out."""
+    flavour: str = ""
+    """The flavour that added packages, if one did: another layer, with a package list of its own."""
+    interpreter: str = "/usr/bin/python3"
+    """Where the Python is, in the image."""
+    suite: str = ""
+    """Distribution release that mmdebstrap is asked for; kind debian."""
+    packages: tuple[str, ...] = ()
+    components: tuple[str, ...] = ("main",)
+    """Parts of the archive that are looked in."""
     mirror: str = ""
     """Empty: the client's default; else a mirror, dated if it should never move on."""
+    keyring: str = ""
+    """File with the archive's keys on the building machine; empty: the client's default for the suite."""
+    image: str = ""
+    """HOST/REPOSITORY@sha256:…; kind registry."""
+
+    @property
+    def lock_name(self) -> str:
+        """File name of the list of what the base holds."""
+        return f"base-{self.id}{f'-{self.flavour}' if self.flavour else ''}.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +115,27 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
-    """What the image is for, as added wheels."""
+    """What the image is for, as added wheels and packages."""
 
     id: str
     requirements: tuple[str, ...] = ()
-    """PEP 508; a flavour that has some has a lock of its own."""
+    """PEP 508; what the flavour adds for this row's accelerator is among them."""
+    packages: tuple[str, ...] = ()
+    """Of the base's distribution."""
+    unavailable: str = ""
+    """Why the flavour can't be had for this row's accelerator, if it can't."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """A user's own additions."""
+
+    id: str
+    """The stem of the requirements file."""
+    requirements: tuple[str, ...]
+    """PEP 508."""
+    file: Path
+    """The requirements file; its locks lie beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +149,23 @@ class Target:
     base: Base
     required: tuple[str, ...]
     """Globs over check ids that must pass; what is not applicable to the row is never required."""
-    arch: str = "x86_64"
+    arch: str = ARCH
+    """Machine, as `uname -m` says."""
+    extra: Extra | None = None
 
     @property
     def id(self) -> str:
-        """`<release>-<accelerator>[-<gpu>][-<flavour>]`, for example `torch25-cu124`."""
+        """`<release>-<accelerator>[-<gpu>][-<flavour>][-<base>][-<arch>][-with-<extra>]`.
+
+        What is usual is left out: any GPU, flavour runtime, the default base, x86_64. For example `torch25-cu124`,
+        `torch28-cu126-rtx4090d-devel-jammy`.
+        """
         parts = [self.release.id, self.accelerator.id]
-        parts += [] if self.gpu.id == "generic" else [self.gpu.id]
-        parts += [] if self.flavour.id == "runtime" else [self.flavour.id]
+        parts += [] if self.gpu.id == GENERIC else [self.gpu.id]
+        parts += [] if self.flavour.id == RUNTIME else [self.flavour.id]
+        parts += [] if self.base.default else [self.base.id]
+        parts += [] if self.arch == ARCH else [self.arch.replace("_", "")]
+        parts += ["with", self.extra.id] if self.extra else []
         return "-".join(parts)
 
     @property
@@ -129,9 +175,8 @@ class Target:
 
     @property
     def lock_name(self) -> str:
-        """File name of the lock that this row shares with its variants, save flavours that add wheels."""
-        flavour = f"-{self.flavour.id}" if self.flavour.requirements else ""
-        return f"{self.release.id}-{self.accelerator.id}{flavour}-py{self.base.python}-{self.arch}.txt"
+        """File name of the lock that rows of one release, accelerator, Python and architecture share."""
+        return f"{self.release.id}-{self.accelerator.id}-py{self.base.python}-{self.arch}.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,30 +186,46 @@ class Product:
     releases: tuple[Release, ...]
     accelerators: tuple[Accelerator, ...]
     gpus: tuple[Gpu, ...]
-    flavours: tuple[Flavour, ...]
-    base: Base
+    flavours: tuple[Mapping[str, Flavour], ...]
+    """Each as it is for every accelerator, by its id."""
+    bases: tuple[Base, ...]
     required: tuple[str, ...]
     without: tuple[str, ...] = ()
     """Of the trio, what these rows go without."""
     exclude: tuple[str, ...] = ()
     """Ids and globs."""
+    arch: str = ARCH
+    extra: Extra | None = None
 
 
 def expand(stated: Product) -> tuple[Target, ...]:
     """Every target of a product, in the order in which its parts are written."""
-    combinations = product(stated.releases, stated.accelerators, stated.gpus, stated.flavours)
-    made = (
+    return tuple(target for target in combinations(stated) if not _matches(target.id, stated.exclude))
+
+
+def combinations(stated: Product) -> tuple[Target, ...]:
+    """Every target of a product, before anything is excluded."""
+    parts = product(stated.releases, stated.accelerators, stated.gpus, stated.flavours, stated.bases)
+    return tuple(
         Target(
             release=_less(release, stated.without),
             accelerator=accelerator,
             gpu=gpu,
-            flavour=flavour,
-            base=stated.base,
+            flavour=flavours[accelerator.id],
+            base=on(base, flavours[accelerator.id]),
             required=stated.required,
+            arch=stated.arch,
+            extra=stated.extra,
         )
-        for release, accelerator, gpu, flavour in combinations
+        for release, accelerator, gpu, flavours, base in parts
     )
-    return tuple(target for target in made if not _matches(target.id, stated.exclude))
+
+
+def on(base: Base, flavour: Flavour) -> Base:
+    """A base with the packages of a flavour."""
+    if not flavour.packages:
+        return base
+    return replace(base, flavour=flavour.id, packages=(*base.packages, *flavour.packages))
 
 
 def _less(release: Release, without: tuple[str, ...]) -> Release:

@@ -1,0 +1,46 @@
+"""A user's requirements file → what is added to a row."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from torchkiln.errors import MatrixError
+from torchkiln.matrix.target import TRIO, Extra
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(path: Path) -> Extra:
+    """Requirements, one a line as in pip's format, comments allowed; MatrixError lists every line that is none.
+
+    Options such as `--index-url` are refused: where packages come from is the configuration of uv, and may hold a
+    password. A line that names one of the trio is refused too, since the row says which torch it has.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MatrixError(f"the requirements cannot be read: {error}", where=str(path)) from error
+    name = re.sub(r"[^a-z0-9]", "", path.stem.lower())
+    stated = [(number, re.sub(r"(^|\s)#.*", "", line).strip()) for number, line in enumerate(lines, 1)]
+    problems = [f"line {number}: {problem}" for number, text in stated if text and (problem := _wrong(text))]
+    if not name or not any(text for _, text in stated):
+        problems.append("it asks for nothing" if name else f"{path.name} makes no name: use letters and digits")
+    if problems:
+        remedy = "one requirement such as transformers>=4.50 a line; indexes are set for uv: UV_INDEX, uv.toml, netrc"
+        raise MatrixError(f"this is no list of additions: {'; '.join(problems)}", where=str(path), remedy=remedy)
+    return Extra(id=name, requirements=tuple(text for _, text in stated if text), file=path.absolute())
+
+
+def _wrong(text: str) -> str:
+    if text.startswith("-"):
+        return f"an option ({text.split(maxsplit=1)[0].partition('=')[0]}), and only requirements belong here"
+    try:
+        name = canonicalize_name(Requirement(text).name)
+    except InvalidRequirement:
+        return f"{text!r} is not a requirement"
+    return f"{text!r} names {name}, and the row says which one it has" if name in TRIO else ""
