@@ -454,21 +454,23 @@ def test(_: Context, only: Sequence[str], golden: bool = False) -> None:
     raise SystemExit(tool("pytest", *only, *(["--golden"] if golden else [])))
 
 
-def generated(text: str) -> str:
-    """The README with the table of targets that the matrix has now."""
-    from torchkiln.matrix import schema
+def generated() -> dict[Path, str]:
+    """What is written from something else: the README's table of targets, and the schema of the matrix for editors."""
+    from torchkiln.matrix import editors, facts, schema
     from torchkiln.report import tables
 
-    return tables.filled(text, schema.load(ROOT / "matrix.yaml").targets)
+    known = facts.read()
+    targets = schema.load(ROOT / "matrix.yaml", known).targets
+    return {README: tables.filled(README.read_text(), targets), editors.SCHEMA: editors.text(known)}
 
 
 @task
 @guarded
 def check(_: Context) -> None:
     """What CI runs, changing nothing: style, types, generated parts."""
-    stated = README.read_text()
-    if stated != generated(stated):
-        leave("error: the table in README.md is not the matrix's\n  try: ./inv fix", 1)
+    for path, text in generated().items():
+        if not path.exists() or path.read_text() != text:
+            leave(f"error: {path.relative_to(ROOT)} is not what the matrix makes of it now\n  try: ./inv fix", 1)
     codes = [tool("ruff", "format", "--check", "."), tool("ruff", "check", "."), tool("mypy")]
     raise SystemExit(max(codes))
 
@@ -476,8 +478,9 @@ def check(_: Context) -> None:
 @task
 @guarded
 def fix(_: Context) -> None:
-    """Mend what can be mended: format, style, the README's table, requirements.lock."""
-    README.write_text(generated(README.read_text()))
+    """Mend what can be mended: format, style, the README's table, the matrix's schema, requirements.lock."""
+    for path, text in generated().items():
+        path.write_text(text)
     lock = ["uv", "pip", "compile", "--quiet", "--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"]
     lock += ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--custom-compile-command", "./inv fix"]
     tool(*lock, "--output-file", "requirements.lock", "requirements.in")
