@@ -197,7 +197,7 @@ def environment(target: Target) -> dict[str, str]:
         variables |= {
             "NVIDIA_VISIBLE_DEVICES": "all",
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
-            "NVIDIA_REQUIRE_CUDA": f"driver>={target.accelerator.driver_floor.split('.')[0]}",
+            "NVIDIA_REQUIRE_CUDA": f"driver>={target.driver_floor.split('.')[0]}",
         }
     return variables
 
@@ -216,7 +216,7 @@ def labels(target: Target, lock: Lock) -> dict[str, str]:
         "org.torchkiln.torchaudio": release.torchaudio,
         "org.torchkiln.python": target.base.python,
         "org.torchkiln.accelerator": accelerator.id,
-        "org.torchkiln.driver-floor": accelerator.driver_floor,
+        "org.torchkiln.driver-floor": target.driver_floor,
         "org.torchkiln.gpu": target.gpu.id,
         "org.torchkiln.gpu-archs": " ".join(target.gpu_archs),
         "org.torchkiln.lock": lock.digest,

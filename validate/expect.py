@@ -36,6 +36,8 @@ class Expect:
     """Architectures compiled into the wheels."""
     gpu: str = ""
     gpu_arch: str = ""
+    gpu_memory_gb: int = 0
+    """Of the smallest card of its kind."""
     flavour: str = ""
     backends: tuple[str, ...] = ()
     """Dynamo backends the row claims: each must compile, and match eager."""

@@ -8,7 +8,7 @@ from torchkiln.errors import UnknownTargetError
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import select
 
-TARGETS = schema.load(Path(__file__).parents[2] / "matrix.yaml").targets
+TARGETS = schema.load(Path(__file__).with_name("small.yaml")).targets
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,10 @@ def test_an_unknown_target_names_the_nearest(wrong: str, near: str) -> None:
         select(TARGETS, ["torch25-cu124", wrong])
     assert wrong in raised.value.what
     assert near in raised.value.remedy
+
+
+def test_the_driver_floor_is_that_of_accelerator_and_gpu() -> None:
+    """CUDA 12.8 starts on branch 525, a Blackwell card does not."""
+    rows = {target.id: target for target in schema.load(Path(__file__).parents[2] / "matrix.yaml").targets}
+    floors = {name: rows[name].driver_floor for name in ("torch28-cu128", "torch28-cu128-rtx5090", "torch25-rocm62")}
+    assert floors == {"torch28-cu128": "525.60.13", "torch28-cu128-rtx5090": "570", "torch25-rocm62": ""}

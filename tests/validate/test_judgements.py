@@ -77,7 +77,14 @@ def test_architecture_rule(archs: str, device: str, served: bool) -> None:  # no
 def test_another_gpu_is_the_hosts_fault(gpu: str, promised: str, archs: str, devices: str, status: str) -> None:
     """The image fails only on a GPU that its row is for."""
     row = Expect(gpu_arch=gpu, archs=tuple(promised.split()))
-    assert gpu_arch.judged(row, archs.split(), devices.split()).status == status
+    assert gpu_arch.judged(row, archs.split(), devices.split(), 24 * 10**9).status == status
+
+
+def test_a_smaller_card_of_the_same_kind_is_the_hosts() -> None:
+    """An L40S and an RTX 4090 have one architecture; a row for 48 GB is not proven on 24."""
+    row = Expect(gpu_arch="sm_89", archs=("sm_86",), gpu_memory_gb=48)
+    assert gpu_arch.judged(row, ["sm_86"], ["sm_89"], 25_400_000_000).status == "environment"
+    assert gpu_arch.judged(row, ["sm_86"], ["sm_89"], 47_700_000_000).status == "pass"
 
 
 def test_driver_versions_are_compared_as_numbers() -> None:

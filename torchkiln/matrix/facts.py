@@ -236,6 +236,11 @@ def driver(facts: Facts, variant: str, torch: str) -> DriverFact | None:
     return next((row for row in rows if not row.torch or covers(row.torch, torch)), None)
 
 
+def gpu_driver(facts: Facts, arch: str) -> str:
+    """The oldest driver branch that knows a GPU, where one is stated; else empty."""
+    return next((row.driver_min for row in facts.gpus if row.target == arch and row.driver_min), "")
+
+
 def archs(facts: Facts, variant: str, torch: str) -> tuple[str, ...]:
     """Architectures in the wheels, in torch.cuda.get_arch_list()'s form; empty if unknown or none."""
     if variant.startswith("rocm"):

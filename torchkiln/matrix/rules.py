@@ -138,7 +138,7 @@ def driver(target: Target, known: Facts) -> Iterator[Finding]:
 
 def gpu_driver(target: Target, known: Facts) -> Iterator[Finding]:
     """A GPU newer than its driver is not made usable by any compatibility."""
-    floor = next((row.driver_min for row in known.gpus if row.target == target.gpu.arch and row.driver_min), "")
+    floor = facts.gpu_driver(known, target.gpu.arch)
     stated = target.gpu.driver
     if floor and stated and Version(stated) < Version(floor):
         message = f"driver {stated} does not know {target.gpu.arch}: branch {floor} or newer is needed"

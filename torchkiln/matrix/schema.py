@@ -225,7 +225,11 @@ def _completed(row: Target, known: Facts, options: Mapping[str, tuple[str, ...]]
     return replace(
         row,
         accelerator=facts.complete(known, row.accelerator, row.release.torch),
-        gpu=replace(row.gpu, run_options=options[row.accelerator.id] + row.gpu.run_options),
+        gpu=replace(
+            row.gpu,
+            run_options=options[row.accelerator.id] + row.gpu.run_options,
+            driver_floor=facts.gpu_driver(known, row.gpu.arch),
+        ),
     )
 
 

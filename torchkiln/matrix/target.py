@@ -105,6 +105,8 @@ class Gpu:
     memory_gb: int = 0
     driver: str = ""
     """Driver that hosts of this row are known to run; empty if not stated."""
+    driver_floor: str = ""
+    """Oldest driver that knows the device, where that is newer than what an accelerator needs; from the facts."""
     run_options: tuple[str, ...] = ()
     """Options of `docker run`."""
     sizing: Mapping[str, int] = field(default_factory=dict)
@@ -169,6 +171,11 @@ class Target:
         return "-".join(parts)
 
     @property
+    def driver_floor(self) -> str:
+        """Oldest driver that starts the accelerator and knows the GPU; empty if none is needed."""
+        return max(self.accelerator.driver_floor, self.gpu.driver_floor, key=_numbers)
+
+    @property
     def gpu_archs(self) -> tuple[str, ...]:
         """What the image is for: the row's GPU, else everything in the wheels."""
         return (self.gpu.arch,) if self.gpu.arch else self.accelerator.archs
@@ -226,6 +233,10 @@ def on(base: Base, flavour: Flavour) -> Base:
     if not flavour.packages:
         return base
     return replace(base, flavour=flavour.id, packages=(*base.packages, *flavour.packages))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part)
 
 
 def _less(release: Release, without: tuple[str, ...]) -> Release:

@@ -46,7 +46,7 @@ def matrix(rows: Iterable[tuple[Target, Sequence[Finding]]]) -> Table:
             release.torchvision or "-",
             release.torchaudio or "-",
             accelerator.id,
-            f"≥ {accelerator.driver_floor}" if accelerator.driver_floor else "-",
+            f"≥ {target.driver_floor}" if target.driver_floor else "-",
             target.base.python,
             target.base.id,
             _plain(said),
@@ -132,7 +132,7 @@ def readme(targets: Iterable[Target]) -> str:
             release.torch,
             others,
             f"{name} {accelerator.version}".strip(),
-            accelerator.driver_floor or "-",
+            target.driver_floor or "-",
             target.base.python,
             f"Debian {target.base.suite}",
         )

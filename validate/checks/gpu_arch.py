@@ -16,6 +16,10 @@ CHECK = Check(
     seconds=20,
 )
 
+GB = 10**9
+USABLE = 0.95
+"""Of the memory that a card is sold with, at least this much is the program's."""
+
 
 def applies(expect: Expect) -> bool:
     """Rows with a GPU."""
@@ -27,12 +31,15 @@ def run(expect: Expect, context: Context) -> Result:
     found = context.found["gpu.device"]
     archs = found["archs"]
     names = [device["gfx"] or "sm_{}{}".format(*device["capability"]) for device in found["devices"]]
-    return judged(expect, archs, names)
+    return judged(expect, archs, names, min(device["memory_bytes"] for device in found["devices"]))
 
 
-def judged(expect: Expect, archs: Sequence[str], names: Sequence[str]) -> Result:
-    """The image is at fault where a GPU that the row is for has no code, the host where it shows others; pure."""
-    data = {"archs": list(archs), "devices": list(names)}
+def judged(expect: Expect, archs: Sequence[str], names: Sequence[str], memory: int) -> Result:
+    """The image is at fault where a GPU that the row is for has no code, the host where it shows others; pure.
+
+    `memory` is that of the smallest device, in bytes.
+    """
+    data = {"archs": list(archs), "devices": list(names), "memory_bytes": memory}
     unserved = sorted({name for name in names if not serves(archs, name)})
     owed = [name for name in unserved if promised(expect, name)]
     if owed:
@@ -41,6 +48,8 @@ def judged(expect: Expect, archs: Sequence[str], names: Sequence[str]) -> Result
         return host_fault(f"the row is for {expect.gpu_arch}, visible is {', '.join(sorted(set(names)))}", **data)
     if unserved:
         return host_fault(f"the row is not for {', '.join(unserved)}: torch has no code for it", **data)
+    if memory < expect.gpu_memory_gb * GB * USABLE:
+        return host_fault(f"the row is for {expect.gpu_memory_gb} GB, a device has {memory / GB:.1f}", **data)
     return passed(", ".join(sorted(set(names))), **data)
 
 
