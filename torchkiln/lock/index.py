@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 """TORCHKILN_PYTORCH_INDEX names a mirror of it instead."""
+NEWEST_MINOR = 40
+"""Of glibc 2, the newest that uv has a platform for."""
 ROOM = "make room in the temporary folder (TMPDIR) and in uv's cache (UV_CACHE_DIR)"
 
 
@@ -69,7 +71,7 @@ def ask(
             [
                 *(uv.find_uv_bin(), "pip", "compile", "pyproject.toml", "--format", "pylock.toml", "--no-header"),
                 *("--python", sys.executable, "--python-version", asked.python, "--no-python-downloads"),
-                *("--python-platform", f"{arch}-manylinux_{glibc.replace('.', '_')}", "--only-binary", ":all:"),
+                *("--python-platform", _platform(arch, glibc), "--only-binary", ":all:"),
                 *(("--find-links", name) if links else ()),
                 *(() if dependencies else ("--no-deps",)),
             ],
@@ -85,6 +87,12 @@ def ask(
             if line.startswith("warning:"):
                 console.warn(line.removeprefix("warning: "))
         return _offers(done.stdout.decode())
+
+
+def _platform(arch: str, glibc: str) -> str:
+    """What uv calls it; a newer C library takes every wheel of an older one."""
+    major, minor = (int(part) for part in glibc.split("."))
+    return f"{arch}-manylinux_{major}_{min(minor, NEWEST_MINOR)}"
 
 
 def root(environment: Mapping[str, str]) -> str:
