@@ -104,6 +104,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = plan.WheelSpec(pins=PINS[:1])
     bytecode = plan.BytecodeSpec(pins=PINS[:1], python="3.11.2")
     venv = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
+    toolkit = plan.ToolkitSpec(pins=PINS[1:2])
     variants: list[plan.LayerSpec] = [
         base,
         replace(base, lock=replace(BASE, digest="sha256:" + "d" * 64)),
@@ -120,13 +121,22 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         venv,
         replace(venv, python="3.12"),
         replace(venv, protected=("torch==2.6.0",)),
+        toolkit,
+        replace(toolkit, pins=PINS[2:3]),
         SUITE,
         replace(SUITE, files=(("__main__.py", "d" * 64),)),
         replace(SUITE, expectation=b"[]"),
     ]
     keys = [spec.key for spec in variants]
     assert len(set(keys)) == len(keys)
-    for kind in (plan.BaseSpec, plan.WheelSpec, plan.BytecodeSpec, plan.EnvironmentSpec, plan.SuiteSpec):
+    for kind in (
+        plan.BaseSpec,
+        plan.WheelSpec,
+        plan.BytecodeSpec,
+        plan.EnvironmentSpec,
+        plan.ToolkitSpec,
+        plan.SuiteSpec,
+    ):
         monkeypatch.setattr(kind, "FORMAT", kind.FORMAT + 1)
     assert not {spec.key for spec in variants} & set(keys)
 
@@ -140,6 +150,20 @@ def test_cuda_rows_ask_for_the_gpu_and_others_do_not() -> None:
     assert not [name for name in (*cpu, *rocm) if name.startswith(("NVIDIA_", "HSA_"))]
     assert "LD_LIBRARY_PATH" not in cuda
     assert "USER" not in cuda
+
+
+def test_devel_rows_of_cuda_have_a_toolkit_and_no_other_row_has() -> None:
+    """A compiler is on PATH and CUDA_HOME names its toolkit, made of wheels; runtime rows keep layers and keys."""
+    devel = replace(TARGET, flavour=Flavour(id="devel"))
+    planned = {row.id: plan.plan(row, lock(*PINS), BASE, SUITE) for row in (TARGET, devel)}
+    (added,) = [spec for spec in planned[devel.id].layers if spec not in planned[TARGET.id].layers]
+    assert added == plan.ToolkitSpec(pins=PINS[1:2])
+    assert planned[devel.id].config.env["CUDA_HOME"] == "/opt/cuda"
+    assert planned[devel.id].config.env["PATH"].startswith("/opt/venv/bin:/opt/cuda/bin:/usr/local/sbin:")
+    cpu = replace(devel, accelerator=Accelerator(id="cpu", kind="cpu"))
+    for row in (TARGET, cpu):
+        assert "CUDA_HOME" not in plan.environment(row)
+        assert "/opt/cuda" not in plan.environment(row)["PATH"]
 
 
 def test_python_of_the_base_is_read_from_its_lock() -> None:

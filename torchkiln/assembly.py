@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from torchkiln import fetch
 from torchkiln.console import step
 from torchkiln.errors import HashMismatchError, WheelError
-from torchkiln.layers import bytecode, environment, pool, suite, wheel
+from torchkiln.layers import bytecode, environment, pool, suite, toolkit, wheel
 from torchkiln.layers.base import debian
 from torchkiln.lock import fit
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Image, append, recorded
-from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
+from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, ToolkitSpec, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,9 @@ def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, sta
         with step("bytecode, environment, suite", stages), _evicting(lock, paths):
             known |= _compiled(project, made.layer, [spec for spec in missing if isinstance(spec, BytecodeSpec)], paths)
             known |= {
-                spec.key: _small(project, spec) for spec in missing if isinstance(spec, EnvironmentSpec | SuiteSpec)
+                spec.key: _small(project, spec, paths)
+                for spec in missing
+                if isinstance(spec, EnvironmentSpec | ToolkitSpec | SuiteSpec)
             }
     layers = [made.layer if isinstance(spec, BaseSpec) else known[spec.key] for spec in plan.layers]
     return append(Image(config=plan.config), layers)
@@ -77,7 +79,7 @@ def _wheels(
 ) -> Mapping[str, Path]:
     """Every wheel that a missing layer is made from, and all of them once, to see that they go together."""
     compared = f"together-{lock.digest.removeprefix('sha256:')}"
-    needed = {pin for spec in missing if isinstance(spec, WheelSpec | BytecodeSpec) for pin in spec.pins}
+    needed = {pin for spec in missing if isinstance(spec, WheelSpec | BytecodeSpec | ToolkitSpec) for pin in spec.pins}
     if project.home.lookup(compared) is None:
         needed = set(lock.pins)
     pins = tuple(pin for pin in lock.pins if pin in needed)
@@ -138,9 +140,11 @@ def _compiled(
     return layers
 
 
-def _small(project: Project, spec: EnvironmentSpec | SuiteSpec) -> Layer:
+def _small(project: Project, spec: EnvironmentSpec | ToolkitSpec | SuiteSpec, paths: Mapping[str, Path]) -> Layer:
     if isinstance(spec, EnvironmentSpec):
         layer = environment.build(project.store, spec)
+    elif isinstance(spec, ToolkitSpec):
+        layer = toolkit.build(project.store, spec, paths)
     else:
         layer = suite.build(project.store, spec, project.suite)
     _record(project, spec, layer)

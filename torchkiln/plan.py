@@ -22,6 +22,10 @@ LAYER_LIMIT = 120
 """Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
 LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
+NVIDIA = "nvidia-"
+"""What the names of NVIDIA's wheels begin with."""
+DEVEL = "devel"
+"""The flavour that compiles for the GPU."""
 
 
 def _key(kind: str, version: int, inputs: dict[str, Any]) -> str:
@@ -140,7 +144,25 @@ class SuiteSpec:
         return "validation suite"
 
 
-LayerSpec = BaseSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | SuiteSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolkitSpec:
+    """/opt/cuda: links to NVIDIA's wheels, in the layout that compilers look for."""
+
+    FORMAT: ClassVar[int] = 1
+    pins: tuple[Pin, ...]
+
+    @property
+    def key(self) -> str:
+        """Wheels alone."""
+        return _key("toolkit", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins]})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return "CUDA toolkit"
+
+
+LayerSpec = BaseSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | ToolkitSpec | SuiteSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +176,7 @@ class ImagePlan:
 
 def has_modules(pin: Pin) -> bool:
     """Whether bytecode is worth a layer: NVIDIA's wheels hold libraries and empty packages only."""
-    return not pin.name.startswith("nvidia-")
+    return not pin.name.startswith(NVIDIA)
 
 
 def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
@@ -167,7 +189,7 @@ def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
         raise PlanError("no room for wheel layers", remedy="use a base with fewer layers")
 
     def rank(pin: Pin) -> tuple[int, str]:
-        return (0 if pin.name.startswith("nvidia-") else 2 if pin.name in TRIO else 1, pin.name)
+        return (0 if pin.name.startswith(NVIDIA) else 2 if pin.name in TRIO else 1, pin.name)
 
     ordered = sorted(pins, key=rank)
     surplus = len(ordered) - count
@@ -177,6 +199,11 @@ def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
     small = set(by_size[: surplus + 1])
     shared = tuple(pin for pin in ordered if pin in small)
     return (*((pin,) for pin in ordered if pin not in small), shared)
+
+
+def has_toolkit(target: Target) -> bool:
+    """Whether the image holds nvcc: CUDA rows of flavour devel."""
+    return target.flavour.id == DEVEL and target.accelerator.kind == "cuda"
 
 
 def environment(target: Target) -> dict[str, str]:
@@ -199,6 +226,9 @@ def environment(target: Target) -> dict[str, str]:
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
             "NVIDIA_REQUIRE_CUDA": f"driver>={target.driver_floor.split('.')[0]}",
         }
+    if has_toolkit(target):  # torch.utils.cpp_extension reads CUDA_HOME, CMake looks along PATH
+        path = variables["PATH"].replace("/opt/venv/bin:", "/opt/venv/bin:/opt/cuda/bin:")
+        variables |= {"PATH": path, "CUDA_HOME": "/opt/cuda"}
     return variables
 
 
@@ -241,22 +271,22 @@ def config(target: Target, lock: Lock) -> Config:
 
 def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe: str = "") -> ImagePlan:
     """Every layer of the image, lowest first, and its config; PlanError if they would be too many."""
-    fixed = (
-        EnvironmentSpec(
-            python=target.base.python,
-            protected=tuple(f"{pin.name}=={pin.version.split('+')[0]}" for pin in lock.pins if pin.name in TRIO),
-        ),
-        suite,
+    environment = EnvironmentSpec(
+        python=target.base.python,
+        protected=tuple(f"{pin.name}=={pin.version.split('+')[0]}" for pin in lock.pins if pin.name in TRIO),
     )
-    room = (LAYER_LIMIT - 1 - len(fixed)) // 2  # a group needs its wheel layer and its bytecode layer
+    nvidia = tuple(pin for pin in lock.pins if pin.name.startswith(NVIDIA))
+    toolkit = (ToolkitSpec(pins=nvidia),) if has_toolkit(target) else ()
+    room = (LAYER_LIMIT - 3 - len(toolkit)) // 2  # a group needs its wheel layer and its bytecode layer
     grouped = groups(lock.pins, room)
     compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
     layers: tuple[LayerSpec, ...] = (
         BaseSpec(base=target.base, lock=base, recipe=recipe, arch=target.arch),
         *(WheelSpec(pins=group) for group in grouped),
-        fixed[0],
+        environment,
+        *toolkit,
         *(BytecodeSpec(pins=group, python=base.python or target.base.python) for group in compiled if group),
-        fixed[1],
+        suite,
     )
     return ImagePlan(target=target.id, layers=layers, config=config(target, lock))
 
