@@ -5,7 +5,9 @@ Unknown stays unknown: a fact that was not established is an empty value, never 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +48,7 @@ class ReleaseFact(Row):
     torchvision: Text
     torchvision_also: Texts = ()
     torchaudio: Text
+    torchaudio_basis: str = ""
     python: Texts
     pypi_variant: str
 
@@ -91,8 +94,61 @@ class FloorFact(Row):
 class GpuFact(Row):
     """A kind of GPU."""
 
+    gpu: str
     target: str
+    first_toolkit: Text = ""
     driver_min: str = ""
+
+    @property
+    def id(self) -> str:
+        """What ids would call it: `rtx4090d`, `mi300x`."""
+        return self.gpu.lower().replace(" ", "")
+
+
+class CapabilityFact(Row):
+    """What a GPU older than `arch` cannot do, and the rule that says so."""
+
+    rule: str
+    feature: str
+    arch: str
+    why: str
+
+
+class KernelDriverFact(Row):
+    """ROCm versions that AMD tests a kernel driver with."""
+
+    kmd: str
+    userspace: Texts
+    complete: bool = True
+    """Whether what is not listed is known not to be tested."""
+
+    def of(self, driver: str) -> bool:
+        """Whether the row is of a driver."""
+        return any(_wild(pattern, driver) for pattern in self.kmd.split(", "))
+
+    def tested(self, rocm: str) -> bool:
+        """Whether AMD tests it with a ROCm."""
+        return any(_wild(pattern, rocm) for pattern in self.userspace)
+
+
+def _wild(pattern: str, version: str) -> bool:
+    """Whether `6.2.x` covers `6.2`, `6.2.4`."""
+    return f"{version}.".startswith(pattern.removesuffix("x"))
+
+
+class OptionFact(Row):
+    """An option of `docker run`, the kinds of row that need it, and what does the same."""
+
+    option: str
+    any: Texts
+    kinds: Texts
+    why: str
+
+
+class TritonPackageFact(Row):
+    """What an accelerator's build calls its Triton."""
+
+    name: str
 
 
 class NumpyFact(Row):
@@ -150,9 +206,15 @@ class Facts(Row):
     rocm_archs: tuple[ArchFact, ...]
     floors: tuple[FloorFact, ...]
     gpus: tuple[GpuFact, ...]
+    capabilities: tuple[CapabilityFact, ...]
+    machines: tuple[str, ...]
+    kernel_drivers: tuple[KernelDriverFact, ...]
+    run_options: tuple[OptionFact, ...]
     numpy: tuple[NumpyFact, ...]
     setuptools: tuple[SetuptoolsFact, ...]
     triton: tuple[TritonFact, ...]
+    triton_rocm: tuple[TritonPackageFact, ...]
+    triton_xpu: tuple[TritonPackageFact, ...]
     suites: tuple[SuiteFact, ...]
     tools: tuple[ToolFact, ...]
     wheels: tuple[WheelFact, ...]
@@ -171,9 +233,15 @@ def read(path: Path = FACTS) -> Facts:
             "rocm_archs": found["arch_lists_rocm"],
             "floors": found["wheel_floor"]["rows"],
             "gpus": found["gpu_profiles"],
+            "capabilities": found["capabilities"]["rows"],
+            "machines": found["machines"],
+            "kernel_drivers": found["rocm"]["kernel_driver_vs_userspace"]["rows"],
+            "run_options": found["run_options"]["rows"],
             "numpy": found["numpy"]["rows"],
             "setuptools": found["triton_setuptools"]["rows"],
             "triton": found["pairing"]["triton_python_limit"],
+            "triton_rocm": found["index_variants"]["triton_package_on_rocm"],
+            "triton_xpu": found["index_variants"]["triton_package_on_xpu"],
             "suites": found["suites"]["rows"],
             "tools": found["base_toolchain"]["rows"],
             "wheels": found["index_wheels"],
@@ -181,10 +249,26 @@ def read(path: Path = FACTS) -> Facts:
     )
 
 
+FREE_AUDIO = "2.11.1"
+"""A torchaudio that accepts any torch from 2.11 on (table `pairing`)."""
+
+
+@cache
+def _version(text: str) -> Version:
+    """Parsed once: rules ask about the same few versions for every row."""
+    return Version(text)
+
+
+def older(one: str, other: str) -> bool:
+    """Whether a version is below another."""
+    return _version(one) < _version(other)
+
+
 def _parts(version: str) -> tuple[int, ...]:
-    return Version(version).release
+    return _version(version).release
 
 
+@cache
 def covers(expression: str, version: str) -> bool:
     """Whether "2.5", "2.1 to 2.5", "2.4, 2.5" or "2.8 on" covers a version; a shorter number covers its patches."""
     return any(_covers_one(part.strip(), _parts(version)) for part in expression.replace(" and ", ",").split(","))
@@ -201,6 +285,11 @@ def _covers_one(part: str, version: tuple[int, ...]) -> bool:
 def release(facts: Facts, torch: str) -> ReleaseFact | None:
     """What belongs to a torch, if that version is known."""
     return next((row for row in facts.releases if row.torch == torch), None)
+
+
+def numpy(facts: Facts, torch: str) -> NumpyFact | None:
+    """The NumPy that a torch cannot work with, if there is one."""
+    return next((row for row in facts.numpy if covers(row.torch, torch)), None)
 
 
 def suite(facts: Facts, name: str) -> SuiteFact | None:
@@ -236,9 +325,37 @@ def driver(facts: Facts, variant: str, torch: str) -> DriverFact | None:
     return next((row for row in rows if not row.torch or covers(row.torch, torch)), None)
 
 
+def kernel_driver(facts: Facts, driver: str) -> KernelDriverFact | None:
+    """What AMD tests an amdgpu driver with, if it is known."""
+    return next((row for row in facts.kernel_drivers if row.of(driver)), None)
+
+
+def kernel_drivers(facts: Facts, rocm: str) -> tuple[str, ...]:
+    """Branches of the amdgpu driver that AMD tests with a ROCm, as the table orders them."""
+    return tuple(row.kmd for row in facts.kernel_drivers if row.tested(rocm))
+
+
 def gpu_driver(facts: Facts, arch: str) -> str:
     """The oldest driver branch that knows a GPU, where one is stated; else empty."""
     return next((row.driver_min for row in facts.gpus if row.target == arch and row.driver_min), "")
+
+
+def first_rocm(facts: Facts, arch: str) -> str:
+    """The first ROCm that knows a GPU; empty if unknown, or for another vendor's."""
+    stated = next((row.first_toolkit for row in facts.gpus if row.target == arch), "")
+    found = re.fullmatch(r"ROCm (\d+\.\d+)", stated)
+    return found[1] if found else ""
+
+
+def kind(arch: str) -> str:
+    """The kind of accelerator that an architecture belongs to."""
+    return "rocm" if arch.startswith("gfx") else "cuda"
+
+
+def triton_names(facts: Facts, kind: str) -> frozenset[str]:
+    """What the builds of a kind of accelerator call their Triton."""
+    rows = {"rocm": facts.triton_rocm, "xpu": facts.triton_xpu}.get(kind, ())
+    return frozenset({"cuda": ["triton"]}.get(kind, [row.name for row in rows]))
 
 
 def archs(facts: Facts, variant: str, torch: str) -> tuple[str, ...]:

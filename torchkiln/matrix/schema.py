@@ -35,6 +35,10 @@ class Matrix:
     gpus: Mapping[str, Gpu]
     flavours: Mapping[str, Mapping[str, Flavour]]
     """As each is for every accelerator."""
+    run_options: Mapping[str, tuple[str, ...]]
+    """Of each accelerator; a target's GPU has them beside its own."""
+    products: tuple[Product, ...]
+    """As stated, with what each excludes."""
     targets: tuple[Target, ...]
 
 
@@ -185,14 +189,15 @@ def _matrix(found: Document, known: Facts, folder: Path) -> Matrix:
             name: {accelerator: _flavour(name, entry, accelerator) for accelerator in found.accelerators}
             for name, entry in found.flavours.items()
         },
+        run_options={name: tuple(entry.run_options) for name, entry in found.accelerators.items()},
+        products=(),
         targets=(),
     )
-    options = {name: tuple(entry.run_options) for name, entry in found.accelerators.items()}
-    products = [_product(entry, parts, found.validation.required, folder) for entry in found.targets]
+    products = tuple(_product(entry, parts, found.validation.required, folder) for entry in found.targets)
     if stale := [text for number, one in enumerate(products) for text in _stale_excludes(number, one)]:
         raise _error(stale, folder / "matrix.yaml")
     rows = (row for one in products for row in expand(one))
-    return replace(parts, targets=tuple(_completed(row, known, options) for row in rows))
+    return replace(parts, products=products, targets=tuple(complete(row, known, parts.run_options) for row in rows))
 
 
 def _stale_excludes(number: int, stated: Product) -> Iterator[str]:
@@ -220,7 +225,7 @@ def _product(entry: ProductEntry, parts: Matrix, required: list[str], folder: Pa
     )
 
 
-def _completed(row: Target, known: Facts, options: Mapping[str, tuple[str, ...]]) -> Target:
+def complete(row: Target, known: Facts, options: Mapping[str, tuple[str, ...]]) -> Target:
     """A row with what the facts know of its accelerator, and with the run options of both accelerator and GPU."""
     return replace(
         row,

@@ -1,0 +1,176 @@
+"""The row that changes least and works, among what the facts know and the matrix declares; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from torchkiln.matrix import facts, parts, rules
+from torchkiln.matrix.mend import mended, newer_driver
+from torchkiln.matrix.target import RUNTIME, Flavour, on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torchkiln.matrix.facts import Facts
+    from torchkiln.matrix.schema import Matrix
+    from torchkiln.matrix.target import Accelerator, Base, Release, Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Parts that a row could have instead of its own."""
+
+    release: Release
+    accelerator: Accelerator
+    base: Base
+    flavour: str
+
+
+def nearest(target: Target, known: Facts, family: Matrix | None = None) -> Target | None:
+    """The least changed row without errors, without warnings if there is one; None if nothing helps.
+
+    The GPU always stays, and its driver unless no row runs on it.
+    """
+    rows = tuple(candidates(target, known, family))
+    newer = tuple(newer_driver(row, known) for row in rows if row.gpu.driver)
+    tries = ((rows, fine), (rows, legal), (newer, fine), (newer, legal))
+    return next((row for among, good in tries for row in among if good(row, known)), None)
+
+
+def legal(target: Target, known: Facts) -> bool:
+    """Whether a row has no error."""
+    return all(finding.severity != "error" for finding in rules.check(target, known))
+
+
+def fine(target: Target, known: Facts) -> bool:
+    """Whether a row has neither error nor warning, and its GPU is known to be served."""
+    established = not target.gpu.arch or bool(target.accelerator.archs)
+    return established and all(finding.severity == "note" for finding in rules.check(target, known))
+
+
+def candidates(target: Target, known: Facts, family: Matrix | None = None) -> Iterator[Target]:
+    """The row itself, mended, then with other parts: few changes first, accelerators before releases before bases."""
+    for choice in sorted(_choices(target, known, family), key=lambda choice: cost(choice, target, known)):
+        yield mended(_with(target, choice, known, family), known)
+
+
+def _choices(target: Target, known: Facts, family: Matrix | None) -> Iterator[Choice]:
+    bases = {target.base.id: target.base} | (dict(family.bases) if family else {})
+    flavours = dict.fromkeys((target.flavour.id, RUNTIME))
+    for release in _releases(target, known, family):
+        for accelerator in _accelerators(target, release.torch, known):
+            for base, flavour in product(bases.values(), flavours):
+                yield Choice(release=release, accelerator=accelerator, base=base, flavour=flavour)
+
+
+def _releases(target: Target, known: Facts, family: Matrix | None) -> Iterator[Release]:
+    """The row's own, and of every other minor the one that the family has, else the last patch."""
+    own, stated = target.release, family.releases.values() if family else ()
+    by_minor: dict[tuple[int, ...], Release] = {}
+    for row in known.releases:
+        by_minor[parts.minor(row.torch)] = parts.release(row.torch, known, own)
+    by_minor |= {parts.minor(one.torch): one for one in stated if facts.release(known, one.torch)}
+    if facts.release(known, own.torch):
+        by_minor[parts.minor(own.torch)] = own
+    for release in by_minor.values():
+        yield _less(release, own)
+
+
+def _less(release: Release, own: Release) -> Release:
+    """A release without what the row goes without."""
+    vision = release.torchvision if own.torchvision else ""
+    return replace(release, torchvision=vision, torchaudio=release.torchaudio if own.torchaudio else "")
+
+
+def _accelerators(target: Target, torch: str, known: Facts) -> Iterator[Accelerator]:
+    """Those of the GPU's kind that a torch is built for; without a GPU, those of the row's kind."""
+    kind = facts.kind(target.gpu.arch) if target.gpu.arch else target.accelerator.kind
+    for variant in facts.variants(known, torch):
+        made = parts.accelerator(variant)
+        if made and made.kind == kind:
+            yield made
+
+
+def _with(target: Target, choice: Choice, known: Facts, family: Matrix | None) -> Target:
+    flavour = _flavour(target, choice, family)
+    own = choice.base.id == target.base.id and choice.flavour == target.flavour.id
+    return replace(
+        target,
+        release=choice.release,
+        accelerator=facts.complete(known, choice.accelerator, choice.release.torch),
+        flavour=flavour,
+        base=target.base if own else on(choice.base, flavour),
+    )
+
+
+def _flavour(target: Target, choice: Choice, family: Matrix | None) -> Flavour:
+    same = choice.flavour == target.flavour.id
+    if same and choice.accelerator.id == target.accelerator.id:
+        return target.flavour
+    if family and choice.flavour in family.flavours:
+        return parts.flavour(choice.flavour, choice.accelerator.id, family)
+    return replace(target.flavour, unavailable="") if same else Flavour(id=RUNTIME)
+
+
+def cost(choice: Choice, target: Target, known: Facts) -> tuple[object, ...]:
+    """How much a choice changes; of equally many changes the one that hurts least."""
+    accelerator, torch = choice.accelerator, choice.release.torch
+    changed = (
+        choice.flavour != target.flavour.id,
+        choice.base.id != target.base.id,
+        torch != target.release.torch,
+        accelerator.id != target.accelerator.id,
+    )
+    default = facts.default_variant(known, torch) == accelerator.variant
+    other_kind = accelerator.kind != target.accelerator.kind
+    apart = (
+        (not default, -_level(accelerator)) if other_kind else _apart(_level(accelerator), _level(target.accelerator))
+    )
+    return (sum(changed), changed, *_apart(age(torch), age(target.release.torch)), *apart)
+
+
+def _apart(one: float, other: float) -> tuple[float, bool]:
+    """How far apart two versions are; of two as far, the newer is nearer."""
+    return abs(one - other), one < other
+
+
+def age(torch: str) -> float:
+    """A minor as one number, so that 2.10 comes one after 2.9."""
+    major, minor, *_ = parts.minor(torch)
+    return 100 * major + minor
+
+
+def _level(accelerator: Accelerator) -> float:
+    """A version of CUDA or ROCm as one number: 12.4 is two from 12.6 and nine from 13.3."""
+    major, minor, patch, *_ = [int(part) for part in accelerator.version.split(".") if part] + [0, 0, 0]
+    return 10 * major + minor + patch / 10
+
+
+def changes(target: Target, row: Target) -> tuple[str, ...]:
+    """What is different in another row, in words."""
+    told = (
+        (row.release.torch, target.release.torch, "torch {}"),
+        (row.release.torchvision, target.release.torchvision, "torchvision {}"),
+        (row.release.torchaudio, target.release.torchaudio, "torchaudio {}"),
+        (row.accelerator.id, target.accelerator.id, "{}"),
+        (row.base.id, target.base.id, "base {}"),
+        (row.base.python, target.base.python, "Python {}"),
+        (row.base.glibc, target.base.glibc, "glibc {}"),
+        (row.flavour.id, target.flavour.id, "flavour {}"),
+        (row.arch, target.arch, "{}"),
+        (row.gpu.driver, target.gpu.driver, "driver {} or newer"),
+    )
+    words = [form.format(new or "none") for new, old, form in told if new != old]
+    lists = (
+        (row.release.companions, target.release.companions, "companion"),
+        (row.base.packages, target.base.packages, "package"),
+        (row.gpu.run_options, target.gpu.run_options, "run option"),
+        (row.flavour.requirements, target.flavour.requirements, "requirement"),
+        (row.extra.requirements if row.extra else (), target.extra.requirements if target.extra else (), "addition"),
+    )
+    for new, old, word in lists:
+        words += [f"{word} {one}" for one in new if one not in old]
+        words += [f"without {word} {one}" for one in old if one not in new]
+    return tuple(words)
