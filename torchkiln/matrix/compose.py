@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from torchkiln.errors import UnknownTargetError, UsageError
-from torchkiln.matrix import facts, nearest, parts, schema
+from torchkiln.matrix import facts, nearest, parts, schema, words
 from torchkiln.matrix.mend import mended
 from torchkiln.matrix.target import ARCH, GENERIC, RUNTIME, Gpu, Target, on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.schema import Matrix
     from torchkiln.matrix.target import Accelerator, Extra, Release
 
-FORM = "<release>-<accelerator>[-<gpu>][-<flavour>][-<base>][-<arch>][-with-<extra>]"
-KINDS = ("gpu", "flavour", "base", "arch")
-"""What may follow, in this order."""
 MACHINES = {"x8664": ARCH, "aarch64": "aarch64"}
 """Architectures by the words that ids have for them."""
 
@@ -33,89 +27,49 @@ def compose(family: Matrix, known: Facts, identifier: str) -> Target:
     its own trio and the companions of the family's nearest release. UnknownTargetError names every part that nobody
     knows, UsageError what is no id.
     """
-    row = _composed(family, known, _read(family, known, identifier))
+    row = _composed(family, known, words.read(identifier, _own(family), _known(known)))
     return next((listed for listed in family.targets if listed.id == row.id), row)
 
 
-def _composed(family: Matrix, known: Facts, words: Mapping[str, str]) -> Target:
-    stated = family.accelerators.get(words["accelerator"]) or _accelerators(known)[words["accelerator"]]
-    flavour = parts.flavour(words.get("flavour", RUNTIME), stated.id, family)
-    base = next(
-        base for base in family.bases.values() if base.id == words.get("base", base.id if base.default else "")
-    )
+def _own(family: Matrix) -> words.Vocabulary:
+    """The words that the matrix has for its parts."""
+    return {
+        "release": family.releases.keys(),
+        "accelerator": family.accelerators.keys(),
+        "gpu": {GENERIC, *family.gpus},
+        "flavour": {RUNTIME, *family.flavours},
+        "base": family.bases.keys(),
+        "arch": MACHINES.keys(),
+        "extra": _extras(family).keys(),
+    }
+
+
+def _known(known: Facts) -> words.Vocabulary:
+    """The words for what only the facts know."""
+    gpus = {row.id for row in known.gpus}
+    return {"release": _releases(known).keys(), "accelerator": _accelerators(known).keys(), "gpu": gpus}
+
+
+def _composed(family: Matrix, known: Facts, said: Mapping[str, str]) -> Target:
+    stated = family.accelerators.get(said["accelerator"]) or _accelerators(known)[said["accelerator"]]
+    flavour = parts.flavour(said.get("flavour", RUNTIME), stated.id, family)
+    base = next(base for base in family.bases.values() if base.id == said.get("base", base.id if base.default else ""))
     row = Target(
-        release=family.releases.get(words["release"]) or _release(words["release"], known, family),
+        release=family.releases.get(said["release"]) or _release(said["release"], known, family),
         accelerator=stated,
-        gpu=_gpu(words.get("gpu", GENERIC), known, family),
+        gpu=_gpu(said.get("gpu", GENERIC), known, family),
         flavour=flavour,
         base=on(base, flavour),
         required=family.targets[0].required,
-        arch=MACHINES[words["arch"]] if "arch" in words else ARCH,
-        extra=_extras(family).get(words.get("extra", "")),
+        arch=MACHINES[said["arch"]] if "arch" in said else ARCH,
+        extra=_extras(family).get(said.get("extra", "")),
     )
     row = schema.complete(row, known, {stated.id: family.run_options.get(stated.id, ())})
     made = mended(row, known)  # what nobody has stated is as it has to be
     return replace(
         row,
-        release=row.release if words["release"] in family.releases else made.release,
+        release=row.release if said["release"] in family.releases else made.release,
         gpu=row.gpu if stated.id in family.accelerators else made.gpu,
-    )
-
-
-def _read(family: Matrix, known: Facts, identifier: str) -> dict[str, str]:
-    """The words of an id by what they are."""
-    named, _, extra = identifier.partition("-with-")
-    release, *rest = named.split("-")
-    if not rest or not re.fullmatch(r"[a-z0-9-]+", named) or "" in rest:
-        raise UsageError(f"{identifier!r} is no id", remedy=f"an id is {FORM}, for example {family.targets[0].id}")
-    legal = {
-        "release": {*family.releases, *_releases(known)},
-        "accelerator": {*family.accelerators, *_accelerators(known)},
-    }
-    legal |= {"gpu": {*family.gpus, *(row.id for row in known.gpus)}, "flavour": {*family.flavours, RUNTIME}}
-    legal |= {"base": {*family.bases}, "arch": {*MACHINES}, "extra": {*_extras(family)}}
-    words = [("release", release), ("accelerator", rest[0]), *_kinds(rest[1:], legal)]
-    words += [("extra", extra)] if extra else []
-    if unknown := [(kind, word) for kind, word in words if word not in legal.get(kind, ())]:
-        raise _unknown(identifier, unknown, legal)
-    _ordered(identifier, words, extra)
-    return dict(words)
-
-
-def _kinds(words: Iterable[str], legal: Mapping[str, set[str]]) -> list[tuple[str, str]]:
-    """What each optional word is; names are unique over these kinds."""
-    return [(next((kind for kind in KINDS if word in legal[kind]), "part"), word) for word in words]
-
-
-def _ordered(identifier: str, words: list[tuple[str, str]], extra: str) -> None:
-    optional = [(kind, word) for kind, word in words if kind in KINDS]
-    kinds = [kind for kind, _ in optional]
-    for kind in KINDS:
-        if kinds.count(kind) > 1:
-            both = " and ".join(word for one, word in optional if one == kind)
-            raise UsageError(f"{identifier} names two of one kind ({kind}): {both}", remedy=f"an id is {FORM}")
-    if kinds != sorted(kinds, key=KINDS.index):
-        right = [word for _, word in words[:2]] + [
-            word for _, word in sorted(optional, key=lambda one: KINDS.index(one[0]))
-        ]
-        right += ["with", extra] if extra else []
-        raise UsageError(f"{identifier}: the parts of an id have an order", where=FORM, remedy="-".join(right))
-
-
-def _unknown(identifier: str, unknown: list[tuple[str, str]], legal: Mapping[str, set[str]]) -> UnknownTargetError:
-    """Every part that nobody knows, with the nearest word of its kind."""
-    every = {"part": {word for kind in KINDS for word in legal[kind]}}
-    told, mended_id, certain = [], identifier, True
-    for kind, word in unknown:
-        words = sorted(legal.get(kind) or every.get(kind, set()))
-        near = get_close_matches(word, words, n=1, cutoff=0.5)
-        names = kind if kind != "part" else "GPU, flavour, base or architecture"
-        told.append(f"no {names} is called {word!r}" + ("" if near else f" (there are {', '.join(words) or 'none'})"))
-        certain, mended_id = certain and bool(near), mended_id.replace(word, near[0], 1) if near else mended_id
-    return UnknownTargetError(
-        f"{identifier}: {'; '.join(told)}",
-        where="matrix.yaml and torchkiln/matrix/facts.yaml",
-        remedy=mended_id if certain else f"an id is {FORM}",
     )
 
 

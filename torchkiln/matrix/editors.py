@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from torchkiln.matrix import compat, document, facts
+from torchkiln.matrix import document, facts, parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def schema(known: Facts) -> dict[str, Any]:
 
 def _accelerators(known: Facts) -> list[str]:
     """Every accelerator that any torch was built for, as the matrix calls it."""
-    return sorted(found.id for variant in facts.every_variant(known) if (found := compat.accelerator(variant)))
+    return sorted(found.id for variant in facts.every_variant(known) if (found := parts.accelerator(variant)))
 
 
 def _close(part: Any) -> None:  # noqa: ANN401  any JSON

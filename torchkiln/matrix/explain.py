@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchkiln.matrix import compat
 from torchkiln.matrix.compose import compose
-from torchkiln.matrix.nearest import Choice, cost, fine, nearest
+from torchkiln.matrix.nearest import Choice, changes, cost, fine, nearest
 from torchkiln.matrix.target import ARCH, GENERIC, Target, combinations
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def _in_place_of(row: Target, target: Target, known: Facts) -> bool:
 
 def _distance(row: Target, target: Target, known: Facts) -> tuple[object, ...]:
     choice = Choice(release=row.release, accelerator=row.accelerator, base=row.base, flavour=row.flavour.id)
-    count, *rest = cost(choice, target, known)
+    count, rest = cost(choice, target, known)
     other = row.gpu.id != target.gpu.id
     lacks = sum(bool(stated) for stated in (target.release.torchvision, target.release.torchaudio))
     lacks -= sum(bool(stated) for stated in (row.release.torchvision, row.release.torchaudio))
-    return (count + other, *rest, other, abs(lacks), row.extra != target.extra)
+    return (count + other, rest, other, abs(lacks), row.extra != target.extra)
 
 
 def to_json(found: Explained) -> dict[str, Any]:
@@ -101,6 +101,6 @@ def to_json(found: Explained) -> dict[str, Any]:
         "excluded": list(found.excluded),
         "refused": found.refused,
         "nearest": found.nearest.id if found.nearest else "",
-        "changes": list(compat.changes(found.target, found.nearest)) if found.nearest else [],
+        "changes": list(changes(found.target, found.nearest)) if found.nearest else [],
         "offered": found.offered.id if found.offered else "",
     }

@@ -114,8 +114,8 @@ def _flavour(target: Target, choice: Choice, family: Matrix | None) -> Flavour:
     return replace(target.flavour, unavailable="") if same else Flavour(id=RUNTIME)
 
 
-def cost(choice: Choice, target: Target, known: Facts) -> tuple[object, ...]:
-    """How much a choice changes; of equally many changes the one that hurts least."""
+def cost(choice: Choice, target: Target, known: Facts) -> tuple[int, tuple[object, ...]]:
+    """How many parts a choice changes; and, of as many, how much that hurts."""
     accelerator, torch = choice.accelerator, choice.release.torch
     changed = (
         choice.flavour != target.flavour.id,
@@ -128,7 +128,7 @@ def cost(choice: Choice, target: Target, known: Facts) -> tuple[object, ...]:
     apart = (
         (not default, -_level(accelerator)) if other_kind else _apart(_level(accelerator), _level(target.accelerator))
     )
-    return (sum(changed), changed, *_apart(age(torch), age(target.release.torch)), *apart)
+    return sum(changed), (changed, _apart(age(torch), age(target.release.torch)), apart)
 
 
 def _apart(one: float, other: float) -> tuple[float, bool]:

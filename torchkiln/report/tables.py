@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+
+from torchkiln.matrix.nearest import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from torchkiln.doctor import Finding as Diagnosis
+    from torchkiln.matrix.explain import Explained
     from torchkiln.matrix.rules import Finding
     from torchkiln.matrix.target import Target
     from torchkiln.plan import ImagePlan
@@ -52,6 +56,50 @@ def matrix(rows: Iterable[tuple[Target, Sequence[Finding]]]) -> Table:
             _plain(said),
         )
     return table
+
+
+def explained(found: Explained) -> str:
+    """Whether a row would be refused, why, and what to use instead."""
+    target, near, offered = found.target, found.nearest, found.offered
+    where = "in matrix.yaml" if found.listed else "not in matrix.yaml"
+    lines = [
+        f"{target.id}: {'refused' if found.refused else 'nothing is wrong with it'}; {where}",
+        f"  {_parts(target)}",
+    ]
+    lines += [f"  excluded by {place}" for place in found.excluded]
+    for finding in found.findings:
+        lines += [f"  {finding.severity}: {finding.rule}: {finding.message}", f"    evidence: {finding.evidence}"]
+        lines += [f"    instead: {finding.nearest}"] if finding.nearest else []
+    if found.refused:
+        lines.append(f"nearest row that works: {f'{near.id} ({_changed(target, near)})' if near else 'none'}")
+    elif not found.listed:
+        lines.append(
+            "to build it, add it to a product in matrix.yaml"
+            if not found.excluded
+            else "to build it, lift the exclusion"
+        )
+    if offered:
+        lines.append(f"nearest in matrix.yaml: {offered.id} ({_changed(target, offered) or 'nothing changes'})")
+    elif found.refused or not found.listed:
+        lines.append("nothing in matrix.yaml runs in its place")
+    return "\n".join(lines)
+
+
+def _changed(target: Target, row: Target) -> str:
+    gpu = [] if row.gpu.id == target.gpu.id else ["any GPU of its accelerator"]
+    same = replace(row, gpu=target.gpu, required=target.required)
+    return ", ".join([*changes(target, same if gpu else row), *gpu])
+
+
+def _parts(target: Target) -> str:
+    """A row's parts in a line."""
+    release, gpu, base = target.release, target.gpu, target.base
+    trio = (("torchvision", release.torchvision), ("torchaudio", release.torchaudio))
+    names = [f"torch {release.torch}", *(f"{name} {version}" for name, version in trio if version)]
+    device = [gpu.arch, f"driver {gpu.driver}" if gpu.driver else ""]
+    about = ", ".join(word for word in device if word)
+    words = [", ".join(names), target.accelerator.variant, f"{gpu.id} ({about})" if about else gpu.id]
+    return "; ".join([*words, target.flavour.id, f"{base.id}: Python {base.python}, glibc {base.glibc}", target.arch])
 
 
 def plan(planned: ImagePlan) -> Table:
