@@ -1,4 +1,4 @@
-"""One real base for all tests that need it: made once per run, by mmdebstrap."""
+"""Real bases for all tests that need them: each made once per run, by mmdebstrap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """The base of the matrix, as it came out of the archive today."""
+    """A base of the matrix, as it came out of the archive today."""
 
     home: Home
     store: Store
@@ -34,14 +34,24 @@ class Made:
     result: BaseResult
 
 
-@pytest.fixture(scope="session")
-def bookworm(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The matrix's base in a home of its own; for tests marked `network`."""
-    home = homes.prepare(homes.Home(tmp_path_factory.mktemp("bookworm")))
-    base = next(target.base for target in schema.load(ROOT / "matrix.yaml").targets if target.base.id == "bookworm")
+def _made(name: str, folder: Path) -> Made:
+    """A base of the matrix in a home of its own."""
+    home = homes.prepare(homes.Home(folder))
     recipe = debian.recipe(ROOT / "images" / "bases" / "debian")
-    lock = lockfile.read_base(ROOT / "images" / "locks" / "base-bookworm.txt")
-    spec = plan.BaseSpec(base=base, lock=lock, recipe=recipe.digest)
+    lock = lockfile.read_base(ROOT / "images" / "locks" / f"base-{name}.txt")
+    spec = plan.BaseSpec(base=schema.load(ROOT / "matrix.yaml").bases[name], lock=lock, recipe=recipe.digest)
     store = Store(home.store)
     result = debian.build(home, store, spec, recipe=recipe, frozen=False, environment=os.environ)
     return Made(home=home, store=store, spec=spec, recipe=recipe, result=result)
+
+
+@pytest.fixture(scope="session")
+def bookworm(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Debian 12; for tests marked `network`."""
+    return _made("bookworm", tmp_path_factory.mktemp("bookworm"))
+
+
+@pytest.fixture(scope="session")
+def trixie(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Debian 13; for tests marked `network`."""
+    return _made("trixie", tmp_path_factory.mktemp("trixie"))

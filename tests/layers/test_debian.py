@@ -26,7 +26,8 @@ from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.errors import BaseError, HostError, PlanError
 from torchkiln.layers.archive import Entry, write_layer
-from torchkiln.layers.base import bootstrap, debian, userland
+from torchkiln.layers.base import bootstrap, debian, distribution, userland
+from torchkiln.layers.base.distribution import DEBIAN, UBUNTU
 from torchkiln.lock import lockfile
 from torchkiln.matrix.target import Base
 from torchkiln.oci.image import Config, Image
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from torchkiln.layers.archive import Content
 
 BASE = Base(id="toy", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("tini", "gcc"))
+JAMMY = replace(BASE, id="jammy", suite="jammy", python="3.10", glibc="2.35", components=("main", "universe"))
 RECIPE = debian.Recipe(setup="true\n", rootfs={"etc/hosts": b"127.0.0.1 localhost\n"})
 STATUS = (
     "Package: dash\nStatus: install ok installed\nVersion: 0.5\n\nPackage: gone\nStatus: deinstall ok config-files\n"
@@ -210,11 +212,30 @@ def test_sources_are_the_suites_own(tmp_path: Path) -> None:
     assert "etc/apt/sources.list.stock" not in mirrored
 
 
+def test_sources_in_paragraphs_become_lines(tmp_path: Path) -> None:
+    """Newer mmdebstraps write deb822 files; the image says the same whichever made it."""
+    paragraphs = (
+        "Types: deb\nURIs: http://127.0.0.1/x\nSuites: trixie trixie-updates\nComponents: main\n"
+        "Signed-By: /usr/share/keyrings/k.gpg\n\nTypes: deb\nURIs: http://127.0.0.1/s\nSuites: trixie-security\n"
+        "Components: main\n"
+    )
+    found = read(tmp_path / "tar", member("etc/apt/sources.list.d/debian.sources.stock", paragraphs.encode()))
+    assert found["etc/apt/sources.list"][1].decode().splitlines() == [
+        "deb http://127.0.0.1/x trixie main",
+        "deb http://127.0.0.1/x trixie-updates main",
+        "deb http://127.0.0.1/s trixie-security main",
+    ]
+    assert not [name for name in found if name.startswith("etc/apt/sources.list.d")]
+
+
 def test_user_torch(tmp_path: Path) -> None:
     """Number 1000 of group 0, rows in passwd and shadow, a home that group 0 shares, a folder for everybody."""
     found = read(tmp_path / "tar")
     assert found["etc/passwd"][1].endswith(b"torch:x:1000:0:torch:/home/torch:/bin/bash\n")
     assert re.search(rb"^torch:\*:3653:", found["etc/shadow"][1], re.MULTILINE)
+    with tarfile.open(tmp_path / "bare", "w") as tar:
+        tar.addfile(USERLAND[2][0], io.BytesIO(USERLAND[2][1]))
+    assert "etc/shadow" not in {entry.path for entry, _ in userland.read(tmp_path / "bare", {})}
     home = found["home/torch"][0]
     assert (home.uid, home.gid, home.mode) == (1000, 0, 0o775)
     assert found["home/torch/.bashrc"] == (
@@ -285,13 +306,45 @@ def test_only_what_leads_to_the_archive_is_passed_on() -> None:
 
 def test_mirrors() -> None:
     """The row's mirror binds, the environment's helps, and each may be an address or a whole line."""
-    environment = {bootstrap.MIRROR: "http://127.0.0.1/near"}
-    assert bootstrap.sources(BASE, {}) == ""
-    assert bootstrap.sources(BASE, environment) == "deb http://127.0.0.1/near bookworm main"
+    environment = {DEBIAN.mirror: "http://127.0.0.1/near", UBUNTU.mirror: "http://127.0.0.1/far"}
+    assert distribution.sources(BASE, DEBIAN, {}) == ""
+    assert distribution.sources(BASE, DEBIAN, environment) == "deb http://127.0.0.1/near bookworm main"
     dated = replace(BASE, mirror="http://127.0.0.1/dated\ndeb http://127.0.0.1/s bookworm-security main")
-    assert bootstrap.sources(dated, environment) == (
+    assert distribution.sources(dated, DEBIAN, environment) == (
         "deb http://127.0.0.1/dated bookworm main\ndeb http://127.0.0.1/s bookworm-security main"
     )
+    jammy = distribution.sources(JAMMY, UBUNTU, environment).splitlines()
+    assert jammy[0] == "deb http://127.0.0.1/far jammy main universe"
+    assert [line.split()[2] for line in jammy] == ["jammy", "jammy-updates", "jammy-security"]
+
+
+def test_facts_say_whose_a_suite_is() -> None:
+    """Debian's mirror and keys for Debian's suites, Ubuntu's for Ubuntu's."""
+    assert [distribution.of(replace(BASE, suite=suite)) for suite in ("bookworm", "trixie")] == [DEBIAN] * 2
+    assert [distribution.of(replace(BASE, suite=suite)) for suite in ("jammy", "noble")] == [UBUNTU] * 2
+
+
+def test_keys_that_are_not_here_are_named_with_their_package(tmp_path: Path) -> None:
+    """A missing key ring is the machine's lack, told before mmdebstrap starts; Debian's is left to mmdebstrap."""
+    lost = replace(UBUNTU, keyring=str(tmp_path / "ubuntu.gpg"))
+    with pytest.raises(HostError, match=r"keys of the jammy archive") as raised:
+        distribution.keyring(JAMMY, lost)
+    assert raised.value.remedy == "apt-get install ubuntu-keyring"
+    with pytest.raises(HostError, match=r"other\.gpg") as raised:
+        distribution.keyring(replace(JAMMY, keyring=str(tmp_path / "other.gpg")), lost)
+    assert raised.value.remedy == "correct its `keyring`"
+    Path(lost.keyring).touch()
+    assert distribution.keyring(JAMMY, lost) == lost.keyring
+    assert distribution.keyring(BASE, DEBIAN) == ""
+
+
+def test_a_suite_that_mmdebstrap_does_not_know_is_refused(tmp_path: Path) -> None:
+    """It would take it for Debian's, and write Debian's addresses into the image."""
+    with pytest.raises(HostError, match="jammy is a suite of Ubuntu") as raised:
+        distribution.check_known(JAMMY, UBUNTU, tmp_path)
+    assert raised.value.remedy == "apt-get install distro-info-data"
+    (tmp_path / "ubuntu.csv").write_text("22.04 LTS,Jammy Jellyfish,jammy,2021-10-14\n")
+    distribution.check_known(JAMMY, UBUNTU, tmp_path)
 
 
 def test_command_line_does_not_depend_on_order(tmp_path: Path) -> None:
@@ -302,7 +355,8 @@ def test_command_line_does_not_depend_on_order(tmp_path: Path) -> None:
     assert "--include=gcc,tini" in plain
     assert "--dpkgopt=path-exclude=/x/*" in plain
     assert '--aptopt=Acquire::https::CAInfo "/ca.pem"' in make(BASE, authorities="/ca.pem")
-    assert not any("Valid-Until" in option for option in plain)
+    assert not any("Valid-Until" in option or "keyring" in option for option in plain)
+    assert {"--components=main,universe", "--keyring=/keys.gpg"} < {*make(JAMMY, authorities="", keyring="/keys.gpg")}
 
 
 def test_a_missing_mmdebstrap_says_what_to_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +375,7 @@ def test_an_error_of_apt_becomes_a_cause_without_secrets() -> None:
         bootstrap._redacted(line, variables)
         for line in ("I: running", "E: Failed to fetch x through http://user:word@127.0.0.1:1")
     ]
-    error = str(bootstrap._failure(BASE, said))
+    error = str(bootstrap._failure(BASE, DEBIAN, said))
     assert "can't be reached" in error
     assert "$http_proxy" in error
     assert "word" not in error
@@ -387,7 +441,7 @@ from torchkiln.lock import lockfile
 root, where = Path(sys.argv[1]), Path(sys.argv[2])
 home = homes.prepare(homes.Home(where))
 recipe = debian.recipe(root / "images/bases/debian")
-base = next(t.base for t in schema.load(root / "matrix.yaml").targets if t.base.id == "bookworm")
+base = schema.load(root / "matrix.yaml").bases["bookworm"]
 spec = BaseSpec(base=base, lock=lockfile.make_base(()), recipe=recipe.digest)
 result = debian.build(home, Store(home.store), spec, recipe=recipe, frozen=False, environment=os.environ)
 print(json.dumps(result.layer.to_json()))
@@ -408,7 +462,7 @@ def test_two_hosts_make_the_same_base(bookworm: Made, tmp_path: Path) -> None:
         "LC_ALL": "C",
         "HOME": str(tmp_path),
         "MARK": "variable-of-the-builder",
-        bootstrap.MIRROR: re.sub(r"(https?://[^/ ]+)/", r"\1:80/", stock),
+        DEBIAN.mirror: re.sub(r"(https?://[^/ ]+)/", r"\1:80/", stock),
     }
     environment |= {name: value for name, value in os.environ.items() if name.lower() in bootstrap.PROXIES}
     script = 'umask 077; hostname host-of-the-builder; mount --bind "$1" /etc/resolv.conf; shift; exec "$@"'
@@ -487,7 +541,7 @@ def test_an_unreachable_archive_is_a_clear_error(home: Home) -> None:
     planned = spec(NOW)
     with pytest.raises(BaseError) as caught:
         debian.build(home, Store(home.store), planned, recipe=RECIPE, frozen=False, environment=shut)
-    assert bootstrap.MIRROR in caught.value.remedy
+    assert DEBIAN.mirror in caught.value.remedy
     assert home.lookup(planned.key) is None
     assert list(home.temporary.iterdir()) == []
 
@@ -524,15 +578,36 @@ def _processes_about(path: Path) -> list[bytes]:
 
 
 @pytest.mark.network
+def test_trixie_is_lean_and_whole(trixie: Made) -> None:
+    """The same recipe holds for the next suite: its compiler's folders, its Python, its own addresses."""
+    files = unpacked(trixie.store, trixie.result.layer)
+    assert trixie.result.layer.unpacked_size < 300e6
+    for name in ("usr/bin/tini", "usr/bin/g++-14", "usr/include/python3.13/Python.h", "usr/sbin/useradd", "usr/bin/su"):
+        assert name in files
+    assert not [name for name in files if re.search(r"/lto1|lib[alt]san\.so|/libgprofng|ld\.gold|\.cpython-311", name)]
+    assert re.fullmatch(r"(deb \S+ trixie\S* main\n){3}", files["etc/apt/sources.list"][1].decode())
+    assert files["usr/bin/su"][0].mode == 0o4755
+    assert b"torch:*:3653:" in files["etc/shadow"][1]
+    pyc = files["usr/lib/python3.13/__pycache__/os.cpython-313.pyc"][1]
+    assert pyc[4:12] == bytes(4) + plan.LAYER_TIME.to_bytes(4, "little")
+    assert trixie.result.packages.python.startswith("3.13.")
+
+
+@pytest.mark.network
 @pytest.mark.sandbox
-def test_derived_images_can_use_apt_and_compilers(bookworm: Made) -> None:
+@pytest.mark.parametrize("name", ["bookworm", "trixie"])
+def test_derived_images_can_use_apt_and_compilers(name: str, request: pytest.FixtureRequest) -> None:
     """The database is whole, apt installs, excluded paths stay excluded, and OpenMP code in C++ builds and runs."""
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
         pytest.skip("apt in the sandbox needs root")
-    engine = Sandbox(partial(rootfs.tree, bookworm.home, bookworm.store))
-    image = Image(config=Config(user="0:0"), layers=(bookworm.result.layer,))
+    made: Made = request.getfixturevalue(name)
+    engine = Sandbox(partial(rootfs.tree, made.home, made.store))
+    image = Image(config=Config(user="0:0"), layers=(made.result.layer,))
     script = """
     set -e
+    python3 -c 'import ssl, sqlite3, lzma, venv'
+    printf '#include <Python.h>\\nint n = PY_MAJOR_VERSION;\\n' >/tmp/p.c
+    gcc -c $(python3-config --includes) /tmp/p.c -o /tmp/p.o
     test -z "$(dpkg --audit)"
     printf '#include <omp.h>\\n#include <cstdio>\\nint main() { int n = 0;\\n' >/tmp/a.cc
     printf '#pragma omp parallel reduction(+:n)\\nn += 1; std::printf("%%d\\\\n", n > 0); }\\n' >>/tmp/a.cc

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from packaging.version import Version
@@ -177,6 +177,7 @@ class SuiteFact(Row):
     """What a distribution's release ships."""
 
     suite: str
+    distribution: Literal["debian", "ubuntu"]
     python: str
     glibc: str
 

@@ -10,12 +10,19 @@ for name in bin sbin lib lib32 lib64 libx32; do
     mkdir -p "$1/usr/$name"
     ln -s "usr/$name" "$1/$name"
 done
-mkdir -p "$1/etc/apt/preferences.d"
-printf 'Package: usrmerge\nPin: release *\nPin-Priority: -1\n' >"$1/etc/apt/preferences.d/99torchkiln-build"
+if [ -n "${TORCHKILN_MERGED:-}" ]; then
+    mkdir -p "$1/etc/apt/preferences.d"
+    printf 'Package: usrmerge\nPin: release *\nPin-Priority: -1\n' >"$1/etc/apt/preferences.d/99torchkiln-build"
+fi
 
-# A mirror serves the build alone: the image keeps the sources that mmdebstrap would have used.
+# A mirror serves the build alone: the image keeps the sources that mmdebstrap would have used. It writes them as lines,
+# or, where it is newer, as paragraphs (deb822).
 if [ -n "${TORCHKILN_SOURCES:-}" ]; then
-    signed=$(sed -n 's/^deb \(\[[^]]*\] \).*/\1/p' "$1/etc/apt/sources.list" | head -n 1)
-    mv "$1/etc/apt/sources.list" "$1/etc/apt/sources.list.stock"
+    signed=
+    for file in "$1/etc/apt/sources.list" "$1"/etc/apt/sources.list.d/*; do
+        [ -f "$file" ] || continue
+        [ -n "$signed" ] || signed=$(sed -n 's/^deb \(\[[^]]*\] \).*/\1/p; s/^Signed-By: \(.*\)/[signed-by=\1] /p' "$file" | head -n 1)
+        mv "$file" "$file.stock"
+    done
     printf '%s\n' "$TORCHKILN_SOURCES" | sed "s|^deb \\([^[]\\)|deb $signed\\1|" >"$1/etc/apt/sources.list"
 fi

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torchkiln import network, process
 from torchkiln.console import note
 from torchkiln.errors import BaseError, HostError
+from torchkiln.layers.base import distribution as distributions
 from torchkiln.layers.base import privilege
 from torchkiln.plan import LAYER_TIME
 
@@ -18,38 +19,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from torchkiln.layers.base.distribution import Distribution
     from torchkiln.matrix.target import Base
 
 PROGRAM = "mmdebstrap"
 PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
-MIRROR = "TORCHKILN_DEBIAN_MIRROR"
-"""Environment variable: a mirror near this machine, used for bases whose row states none; never in the layer."""
+MERGED = "usr-is-merged"
+"""Asserts that /usr is merged, as setup.sh makes it; the package usrmerge would do it with much of Perl."""
 _TAIL = 15
 _APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Starts a program whose processes and mounts end with it, and it with us: a kill leaves no /proc in a lost folder."""
+_REACH = "the {archive} archive can't be reached"
 _CAUSES = (
     ("No space left on device", "the disk is full", "free disk space, or set TORCHKILN_HOME to another disk"),
     ("Unable to locate package", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
     ("no installation candidate", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
-    ("NO_PUBKEY", "the archive's key is unknown here", "apt-get install debian-archive-keyring"),
-    ("Failed to fetch", "the Debian archive can't be reached", f"check the network, http_proxy, or set {MIRROR}"),
-    ("Could not resolve", "the Debian archive can't be reached", f"check the network, http_proxy, or set {MIRROR}"),
-    ("does not have a Release file", "the Debian archive can't be reached", f"check http_proxy, or set {MIRROR}"),
+    ("NO_PUBKEY", "the archive's key is unknown here", "apt-get install {keys}, or name its `keyring` in matrix.yaml"),
+    ("is not signed", "the archive does not sign what it serves", "set {mirror} to another mirror"),
+    ("Failed to fetch", _REACH, "check the network, http_proxy, or set {mirror}"),
+    ("Could not resolve", _REACH, "check the network, http_proxy, or set {mirror}"),
+    ("does not have a Release file", _REACH, "check http_proxy, or set {mirror}"),
 )
 """What apt says, what that means, what helps."""
 
 
 def command(
-    base: Base, target: Path, *, setup: str, excludes: Iterable[str], authorities: str, mirrors: bool
+    base: Base, target: Path, *, setup: str, excludes: Iterable[str], authorities: str, mirrors: bool, keyring: str = ""
 ) -> list[str]:
     """The command line; hooks are the recipe's own text, so that they run where the checkout can't be seen."""
     options = [f"--dpkgopt={line}" for line in excludes]
     options += [f'--aptopt=Acquire::https::CAInfo "{authorities}"'] if authorities and '"' not in authorities else []
     options += ['--aptopt=Acquire::Check-Valid-Until "false"'] if mirrors else []  # a dated mirror is out of date
+    options += [f"--keyring={keyring}", "--skip=check/signed-by"] if keyring else []  # else it names one that it knows
     return [
         PROGRAM,
         "--variant=apt",
         "--format=tar",
+        f"--components={','.join(base.components)}",
         f"--include={','.join(sorted(base.packages))}",
         f"--setup-hook={setup}",
         *options,
@@ -58,17 +64,7 @@ def command(
     ]
 
 
-def sources(base: Base, environment: Mapping[str, str]) -> str:
-    """Lines for sources.list where a mirror is stated, in the row or, less binding, in the environment; else empty.
-
-    One mirror a line: an address, or a whole `deb …` line.
-    """
-    stated = base.mirror or environment.get(MIRROR, "")
-    lines = [line.strip() for line in stated.splitlines() if line.strip()]
-    return "\n".join(line if line.startswith("deb ") else f"deb {line} {base.suite} main" for line in lines)
-
-
-def surroundings(environment: Mapping[str, str], lines: str) -> dict[str, str]:
+def surroundings(environment: Mapping[str, str], lines: str, *, merged: bool = False) -> dict[str, str]:
     """The variables of the build: fixed ones, and from the caller's environment only what leads to the archive.
 
     apt reads the proxies' names in lower case.
@@ -82,25 +78,31 @@ def surroundings(environment: Mapping[str, str], lines: str) -> dict[str, str]:
         "DEBIAN_FRONTEND": "noninteractive",
         "SOURCE_DATE_EPOCH": str(LAYER_TIME),
     }
-    return given | fixed | ({"TORCHKILN_SOURCES": lines} if lines else {})
+    told = {"TORCHKILN_SOURCES": lines, "TORCHKILN_MERGED": MERGED if merged else ""}
+    return given | fixed | {name: value for name, value in told.items() if value}
 
 
 def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], environment: Mapping[str, str]) -> Path:
     """The tar of the userland, made below `folder`; BaseError says why there is none; HostError: what is lacking."""
     if missing := privilege.lacks(PROGRAM):
         raise HostError(missing.what, where=f"base {base.id}", remedy=missing.remedy)
+    distribution = distributions.of(base)
+    distributions.check_known(base, distribution)
+    keyring = distributions.keyring(base, distribution)
     target = folder / "userland.tar"
-    lines = sources(base, environment)
-    variables = surroundings(environment, lines)
+    lines = distributions.sources(base, distribution, environment)
+    variables = surroundings(environment, lines, merged=MERGED in base.packages)
     if os.geteuid() == 0:
         folder.chmod(0o755)  # apt downloads as a user of its own
         variables["TMPDIR"] = str(folder)  # so that `gc` finds what a kill left; others can't write here
     authorities = network.certificates(environment)
-    arguments = command(base, target, setup=setup, excludes=excludes, authorities=authorities, mirrors=bool(lines))
+    arguments = command(
+        base, target, setup=setup, excludes=excludes, authorities=authorities, mirrors=bool(lines), keyring=keyring
+    )
     said = [_redacted(line, variables) for line in _stream([*_apart(), *arguments], variables)]
     if said and said[-1] == "0":
         return target
-    raise _failure(base, said[:-1])
+    raise _failure(base, distribution, said[:-1])
 
 
 def _apart() -> tuple[str, ...]:
@@ -151,12 +153,13 @@ def _redacted(line: str, variables: Mapping[str, str]) -> str:
     return line
 
 
-def _failure(base: Base, said: list[str]) -> BaseError:
+def _failure(base: Base, distribution: Distribution, said: list[str]) -> BaseError:
     text = "\n".join(said)
-    cause = next(((what, remedy) for sign, what, remedy in _CAUSES if sign in text), ("it failed", ""))
+    cause, remedy = next(((what, remedy) for sign, what, remedy in _CAUSES if sign in text), ("it failed", ""))
+    words = {"archive": distribution.name.capitalize(), "mirror": distribution.mirror, "keys": distribution.package}
     shown = [line[:300] for line in said if line.startswith(("E: ", "W: ", "dpkg: "))] or [line[:300] for line in said]
     return BaseError(
-        f"mmdebstrap made no userland: {cause[0]}\n" + "\n".join(f"  {line}" for line in shown[-_TAIL:]),
+        f"mmdebstrap made no userland: {cause.format(**words)}\n" + "\n".join(f"  {line}" for line in shown[-_TAIL:]),
         where=f"base {base.id}",
-        remedy=cause[1],
+        remedy=remedy.format(**words),
     )

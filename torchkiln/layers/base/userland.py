@@ -47,6 +47,8 @@ _PARTIAL = ("var/cache/apt/archives/partial", "var/lib/apt/lists/partial")
 """Root's, not `_apt`'s: who owned them on the builder depends on whether `_apt` may enter the cache folder's parents,
 and apt sets owner and mode before each use."""
 _SOURCES = "etc/apt/sources.list"
+_SOURCE_FILES = re.compile(r"etc/apt/sources\.list(\.d/[^/]+\.(list|sources))?(?P<stock>\.stock)?")
+"""Where apt looks (sources.list(5)); `.stock` is what setup.sh set aside for a mirror."""
 _PYC = re.compile(r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+)\.cpython-\d+(\.opt-\d)?\.pyc")
 
 
@@ -147,11 +149,31 @@ def _rewrite(entries: Entries, path: str, text: str) -> None:
 
 
 def _keep_stock_sources(entries: Entries) -> None:
-    """The sources of the suite, not the mirror of this build, nor the host's key ring, which the image has itself."""
-    stock = entries.pop(f"{_SOURCES}.stock", None)
-    if stock:
-        entries[_SOURCES] = (Entry(path=_SOURCES, kind="file", mode=0o644, size=stock[0].size), stock[1])
-    _put(entries, _SOURCES, re.sub(r"\[signed-by=\S+\] ", "", _text(entries, _SOURCES)).encode())
+    """The sources of the suite, not the mirror of this build, nor the host's key ring, which the image has itself.
+
+    One file of lines, whatever form mmdebstrap wrote: newer ones write paragraphs, and hosts must not differ.
+    """
+    found = {path: match for path in sorted(entries) if (match := _SOURCE_FILES.fullmatch(path))}
+    stock = [path for path, match in found.items() if match["stock"]]
+    text = "".join(_lines(_text(entries, path)) for path in stock or found)
+    for path in found:
+        del entries[path]
+    _put(entries, _SOURCES, text.encode())
+
+
+def _lines(text: str) -> str:
+    """Sources as one line each, without options."""
+    if not re.search(r"^Types:", text, re.MULTILINE):
+        return re.sub(r"\[signed-by=\S+\] ", "", text)
+    paragraphs = [dict(re.findall(r"^(\S+): (.+)$", paragraph, re.MULTILINE)) for paragraph in text.split("\n\n")]
+    return "".join(
+        f"{kind} {address} {suite} {fields['Components']}\n"
+        for fields in paragraphs
+        if fields
+        for kind in fields["Types"].split()
+        for address in fields["URIs"].split()
+        for suite in fields["Suites"].split()
+    )
 
 
 def _own_bytecode(entries: Entries) -> None:
@@ -179,7 +201,8 @@ def _add_user(entries: Entries) -> None:
     day = LAYER_TIME // 86400
     passwd = _text(entries, "etc/passwd") + f"torch:x:{UID}:0:torch:/home/torch:/bin/bash\n"
     _rewrite(entries, "etc/passwd", passwd)
-    _rewrite(entries, "etc/shadow", _text(entries, "etc/shadow") + f"torch:*:{day}:0:99999:7:::\n")
+    if "etc/shadow" in entries:  # made by the package passwd, which not every suite brings by itself
+        _rewrite(entries, "etc/shadow", _text(entries, "etc/shadow") + f"torch:*:{day}:0:99999:7:::\n")
     entries["home/torch"] = (Entry(path="home/torch", kind="directory", mode=0o775, uid=UID), None)
     entries["workspace"] = (Entry(path="workspace", kind="directory", mode=0o1777), None)
     for name in (".bash_logout", ".bashrc", ".profile"):
