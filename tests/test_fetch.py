@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,7 +83,27 @@ def test_a_cut_download_goes_on_where_it_ended(home: Home, index: Index) -> None
     pin = index.add("big", "1", body=NOISE)
     index.faults[pin.filename] = ["cut"]
     fetched(home, index, pin)
-    assert index.asked == [(pin.filename, ""), (pin.filename, f"bytes={pin.size * 6 // 10}-")]
+    assert index.asked == [(pin.filename, ""), (pin.filename, f"bytes={pin.weight * 6 // 10}-")]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_wheel_of_unknown_size_is_fetched_by_its_hash(home: Home, index: Index, *, ranges: bool) -> None:
+    """Where only the hash is known, the server's word for the size does: a cut is noticed and gone on with."""
+    pin = replace(index.add("big", "1", body=NOISE), size=None)
+    index.ranges = ranges
+    index.faults[pin.filename] = ["cut"]
+    path = fetched(home, index, pin)[pin.sha256]
+    assert path.read_bytes() == index.files["simple"][pin.filename].content
+    assert fetch.fetch(home, lock_of(pin), environment={"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"})[pin.sha256] == path
+
+
+def test_other_bytes_are_refused_whatever_their_size(home: Home, index: Index) -> None:
+    """A pin without a size is still exactly one file."""
+    pin = replace(index.add("big", "1", body=NOISE), size=None)
+    index.faults[pin.filename] = ["!shorter"]
+    with pytest.raises(HashMismatchError, match="other bytes"):
+        fetched(home, index, pin)
+    assert left_in(home) == []
 
 
 def test_a_short_read_is_not_a_wrong_hash(home: Home, index: Index) -> None:
@@ -90,7 +111,7 @@ def test_a_short_read_is_not_a_wrong_hash(home: Home, index: Index) -> None:
     pin = index.add("big", "1", body=NOISE)
     index.ranges = False
     index.faults[pin.filename] = ["!cut"]
-    with pytest.raises(FetchError, match=rf"{pin.size * 6 // 10} of {pin.size} bytes"):
+    with pytest.raises(FetchError, match=rf"{pin.weight * 6 // 10} of {pin.weight} bytes"):
         fetched(home, index, pin)
     assert left_in(home) == []
 
@@ -103,7 +124,7 @@ def test_a_later_run_goes_on_with_a_partial_file(home: Home, index: Index) -> No
         fetched(home, index, pin)
     index.asked.clear()
     fetched(home, index, pin)
-    assert index.asked == [(pin.filename, f"bytes={pin.size * 6 // 10}-")]
+    assert index.asked == [(pin.filename, f"bytes={pin.weight * 6 // 10}-")]
     assert left_in(home) == [pin.filename]
 
 

@@ -89,7 +89,16 @@ def test_many_small_wheels_share_a_layer() -> None:
     wheels = [spec for spec in layers if isinstance(spec, plan.WheelSpec)]
     assert sum(len(spec.pins) for spec in wheels) == 201
     assert wheels[-2].title == "torch 2.5.1"
-    assert max(p.size for p in wheels[-1].pins) <= min(p.size for spec in wheels[:-1] for p in spec.pins)
+    assert max(p.weight for p in wheels[-1].pins) <= min(p.weight for spec in wheels[:-1] for p in spec.pins)
+
+
+def test_a_wheel_of_unknown_size_keeps_a_layer_to_itself() -> None:
+    """Who knows only the hash of a wheel takes it for one of the big ones, whatever the order of the pins."""
+    pins = [*(pin(f"small{n}", size=n + 1) for n in range(4)), replace(pin("unknown"), size=None)]
+    for ordered in (pins, pins[::-1]):
+        grouped = plan.groups(tuple(ordered), 3)
+        assert [len(group) for group in grouped] == [1, 1, 3]
+        assert grouped[1][0].name == "unknown"
 
 
 def test_no_room_is_refused() -> None:

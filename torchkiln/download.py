@@ -68,8 +68,10 @@ class Surroundings:
 class Growing:
     """A partial file, hashed as far as it goes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, total: int | None) -> None:
         self.path = path
+        self.total = total
+        """Bytes of the whole file, by the lock, else by the server as soon as it says so."""
         self.file = path.open("a+b")
         self.state = hashlib.sha256()
         self.size = 0
@@ -100,6 +102,11 @@ class Growing:
         self.state, self.size, self.etag = hashlib.sha256(), 0, ""
         return lost
 
+    @property
+    def progress(self) -> str:
+        """How far it is, in words."""
+        return f"{self.size}" if self.total is None else f"{self.size} of {self.total}"
+
     def settle(self) -> str:
         """On disk for good; the sha256 in hex."""
         self.file.flush()
@@ -113,7 +120,7 @@ def download(pin: Pin, url: str, partial: Path, around: Surroundings) -> None:
     Raises FetchError, HashMismatchError, HostError when the disk is full, StoppedError when asked to stop.
     """
     try:
-        with Growing(partial) as growing:
+        with Growing(partial, pin.size) as growing:
             around.advance(growing.size)
             _fill(pin, url, growing, around)
     except HashMismatchError:
@@ -138,7 +145,7 @@ def _fill(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None:
 
 def _try(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None:
     resumed = growing.size > 0
-    if growing.size < pin.size:
+    if growing.total is None or growing.size < growing.total:
         _receive(pin, url, growing, around)
     found = growing.settle()
     if found == pin.sha256:
@@ -160,7 +167,7 @@ def _receive(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None
         headers["If-Range"] = growing.etag
     try:
         with around.client.stream("GET", url, headers=headers) as response:
-            start = _start(response, pin)
+            start = _start(response, pin, growing)
             if start != growing.size:  # from the beginning, then: the server sends all of it, or is asked anew
                 around.advance(-growing.restart())
             if start != growing.size:
@@ -171,15 +178,15 @@ def _receive(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None
                     raise StoppedError
                 growing.append(piece)
                 around.advance(len(piece))
-                if growing.size > pin.size:
-                    raise _other_size(pin, f"more than {pin.size}", url)
+                if growing.total is not None and growing.size > growing.total:
+                    raise _other_size(pin, f"more than {growing.total}", growing.total, url)
     except httpx.TransportError as error:
-        raise _AgainError(f"{_words(error)} after {growing.size} of {pin.size} bytes") from error
-    if growing.size < pin.size:
-        raise _AgainError(f"the connection ended after {growing.size} of {pin.size} bytes")
+        raise _AgainError(f"{_words(error)} after {growing.progress} bytes") from error
+    if growing.total is not None and growing.size < growing.total:
+        raise _AgainError(f"the connection ended after {growing.progress} bytes")
 
 
-def _start(response: httpx.Response, pin: Pin) -> int:
+def _start(response: httpx.Response, pin: Pin, growing: Growing) -> int:
     """The offset at which the body begins, -1 if there is none; an error for an answer that is no part of the file."""
     status = response.status_code
     if status in RETRIED:
@@ -194,10 +201,10 @@ def _start(response: httpx.Response, pin: Pin) -> int:
             where=place(str(response.url)),
             remedy="put the file into a folder named by TORCHKILN_FIND_LINKS, or choose another version: ./inv lock",
         )
-    return _offset(response, pin)
+    return _offset(response, pin, growing)
 
 
-def _offset(response: httpx.Response, pin: Pin) -> int:
+def _offset(response: httpx.Response, pin: Pin, growing: Growing) -> int:
     if response.status_code == PARTIAL:
         found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if found is None:
@@ -205,14 +212,16 @@ def _offset(response: httpx.Response, pin: Pin) -> int:
         total, offset = found[2], int(found[1])
     else:
         total, offset = response.headers.get("Content-Length", ""), 0
-    if total.isdecimal() and int(total) != pin.size:
-        raise _other_size(pin, total, str(response.url))
+    if growing.total is None:
+        growing.total = int(total) if total.isdecimal() else None
+    elif total.isdecimal() and int(total) != growing.total:
+        raise _other_size(pin, total, growing.total, str(response.url))
     return offset
 
 
-def _other_size(pin: Pin, size: str, url: str) -> HashMismatchError:
+def _other_size(pin: Pin, size: str, expected: int, url: str) -> HashMismatchError:
     return HashMismatchError(
-        f"{pin.filename} has {size} bytes, the lock pins {pin.size}",
+        f"{pin.filename} has {size} bytes, {'the lock pins' if pin.size else 'the server said'} {expected}",
         where=place(url),
         remedy="the server has another file under that name; find out which is right before trusting either",
     )
@@ -240,7 +249,7 @@ def place(url: str) -> str:
 def _disk(error: OSError, pin: Pin, partial: Path) -> HostError:
     if error.errno in FULL:
         here = partial.stat().st_size if partial.exists() else 0
-        return full(pin.size - here, partial.parent, f"{pin.filename} comes in")
+        return full(max(0, (pin.size or 0) - here), partial.parent, f"{pin.filename} comes in")
     return HostError(f"{pin.filename} cannot be written: {error.strerror}", where=str(partial))
 
 

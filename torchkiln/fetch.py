@@ -28,7 +28,7 @@ from torchkiln.lock import resolve
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torchkiln.home import Home
     from torchkiln.lock.lockfile import Lock, Pin
@@ -78,7 +78,7 @@ def _room(home: Home, lock: Lock) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        needed = sum(pin.size for pin in lock.pins if not home.wheel(pin.sha256, pin.filename).exists())
+        needed = sum(pin.size or 0 for pin in lock.pins if not home.wheel(pin.sha256, pin.filename).exists())
         raise full(needed, home.root, "wheels are fetched") from error
 
 
@@ -89,7 +89,7 @@ def _cached(home: Home, pin: Pin) -> Path | None:
         size = path.stat().st_size
     except FileNotFoundError:
         return None
-    if size != pin.size:
+    if size != pin.size and pin.size is not None:
         console.warn(f"{path} has {size} bytes instead of {pin.size}: fetched anew")
         path.unlink(missing_ok=True)
         return None
@@ -114,11 +114,11 @@ def _adopt(home: Home, pin: Pin, file: Path) -> Path | None:
     try:
         _copy(file, temporary)
         found, size = digests.of_file(temporary)
-        if (digests.encoded(found), size) == (pin.sha256, pin.size):
+        if digests.encoded(found) == pin.sha256 and pin.size in {size, None}:
             return _place(home, pin, temporary)
     except OSError as error:
         if error.errno in FULL:
-            raise full(pin.size, home.root, f"{file} is copied") from error
+            raise full(pin.size or 0, home.root, f"{file} is copied") from error
         raise HostError(f"{file} cannot be taken: {error.strerror}", where=str(home.root)) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -157,7 +157,7 @@ def _check_room(home: Home, pins: Iterable[Pin]) -> None:
     needed = 0
     for pin in pins:
         partial = _partial(home, pin)
-        needed += pin.size - (partial.stat().st_size if partial.exists() else 0)
+        needed += max(0, (pin.size or 0) - (partial.stat().st_size if partial.exists() else 0))
     free = shutil.disk_usage(home.temporary).free
     if needed > free:
         raise HostError(
@@ -176,7 +176,7 @@ def _downloaded(
 ) -> Iterator[tuple[Pin, Path]]:
     """Wheels as they come, the biggest begun first; the first failure stops all."""
     stop = threading.Event()
-    ordered = sorted(pins, key=lambda pin: -pin.size)
+    ordered = sorted(pins, key=lambda pin: -pin.weight)
     with (
         network.client(environment, connections=AT_ONCE) as client,
         _progress(pins) as advance,
@@ -215,11 +215,11 @@ def _result(
 def _one(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
     with _alone(home, pin, around):
         if path := _cached(home, pin):  # another build fetched it while this one waited
-            around.advance(pin.size)
+            around.advance(path.stat().st_size)
             return path
         path = _local(home, pin, url) if url.startswith("file:") else _remote(home, pin, url, around)
     if not console.stderr.is_terminal:
-        console.note(f"fetched {pin.filename} ({pin.size / 1e6:.1f} MB)")
+        console.note(f"fetched {pin.filename} ({path.stat().st_size / 1e6:.1f} MB)")
     return path
 
 
@@ -258,14 +258,15 @@ def _taken(handle: int) -> bool:
 
 
 @contextmanager
-def _progress(pins: Iterable[Pin]) -> Iterator[Callable[[int], None]]:
+def _progress(pins: Sequence[Pin]) -> Iterator[Callable[[int], None]]:
     """A bar over all bytes on a terminal; elsewhere each finished file is a line."""
-    total = sum(pin.size for pin in pins)
+    known = [pin.size for pin in pins if pin.size is not None]
+    total = sum(known)
     if not console.stderr.is_terminal:
-        console.note(f"fetching {total / 1e6:.0f} MB")
+        console.note(f"fetching {total / 1e6:.0f} MB" + (" and more of unknown size" * (len(known) < len(pins))))
         yield lambda _count: None
         return
     columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console.stderr, transient=True) as bar:
-        task = bar.add_task("fetching", total=total)
+        task = bar.add_task("fetching", total=total if len(known) == len(pins) else None)
         yield lambda count: bar.advance(task, count)

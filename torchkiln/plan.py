@@ -195,7 +195,7 @@ def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
     surplus = len(ordered) - count
     if surplus <= 0:
         return tuple((pin,) for pin in ordered)
-    by_size = sorted(ordered, key=lambda pin: (pin.size, pin.name))
+    by_size = sorted(ordered, key=lambda pin: (pin.weight, pin.name))
     small = set(by_size[: surplus + 1])
     shared = tuple(pin for pin in ordered if pin in small)
     return (*((pin,) for pin in ordered if pin not in small), shared)

@@ -28,7 +28,7 @@ pins = st.builds(
     version=versions,
     sha256=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
     filename=st.from_regex(r"[A-Za-z0-9._+-]{1,30}\.whl", fullmatch=True),
-    size=st.integers(min_value=0, max_value=10**12),
+    size=st.none() | st.integers(min_value=0, max_value=10**12),
 )
 inputs = st.builds(
     Inputs, requirements=st.lists(words, max_size=5).map(tuple), python=words, platform=words, index=words

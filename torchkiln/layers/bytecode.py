@@ -123,7 +123,7 @@ def build_all(
     if not specs:
         return {}
     start = interpreter(home, store, base, specs[0].python)
-    largest = sorted(specs, key=lambda spec: -sum(pin.size for pin in spec.pins))
+    largest = sorted(specs, key=lambda spec: -sum(pin.weight for pin in spec.pins))
     with ThreadPoolExecutor(_cores()) as processes, ThreadPoolExecutor(_cores()) as builds:
         made = builds.map(lambda spec: build(home, store, spec, paths, start, processes=processes), largest)
         return {spec.key: layer for spec, layer in zip(largest, made, strict=True)}

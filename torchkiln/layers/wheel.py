@@ -152,7 +152,7 @@ def build_all(
 
     `workers` 0 means one for each processor. The first error of `build` ends the others' work and is raised.
     """
-    largest = sorted(specs, key=lambda spec: (-sum(pin.size for pin in spec.pins), spec.key))
+    largest = sorted(specs, key=lambda spec: (-sum(pin.weight for pin in spec.pins), spec.key))
     jobs = [(store, spec, {pin.sha256: paths[pin.sha256] for pin in spec.pins}) for spec in largest]
     built: dict[str, Layer] = {}
     for index, made in pool.each(build, jobs, workers=workers):

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 PIN = re.compile(
     r"(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)==(?P<version>[A-Za-z0-9.!+]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
-    r" # (?P<filename>[A-Za-z0-9._+!-]+\.whl), (?P<size>\d{1,15}) bytes"
+    r" # (?P<filename>[A-Za-z0-9._+!-]+\.whl), (?:(?P<size>\d{1,15}) bytes|size unknown)"
 )
 HEADING = re.compile(r"# (inputs|requires|python|platform|index|resolver): (.+)")
+BIGGEST = 1 << 33
+"""Bytes; no wheel of the trio has as many."""
 BASE_PIN = re.compile(r"([a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?)=([A-Za-z0-9.+:~-]+)")
 """Debian policy 5.6.1 and 5.6.12: package names, with an architecture where dpkg needs one, and versions."""
 
@@ -39,8 +41,13 @@ class Pin:
     sha256: str
     """64 hex digits."""
     filename: str
-    size: int
-    """Bytes."""
+    size: int | None
+    """Bytes; None where nobody states it, as for a wheel of which only the hash is known."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes, to compare pins by; a wheel of unknown size counts as one of the biggest."""
+        return BIGGEST if self.size is None else self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +129,8 @@ def _lines(checksum: str, pins: tuple[Pin, ...], asked: Inputs, resolver: str) -
         if value:
             yield f"# {word}: {value}"
     for pin in pins:
-        yield f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256} # {pin.filename}, {pin.size} bytes"
+        size = "size unknown" if pin.size is None else f"{pin.size} bytes"
+        yield f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256} # {pin.filename}, {size}"
 
 
 def parse(text: str, *, where: str = "lock") -> Lock:
@@ -163,7 +171,7 @@ def _pin(found: re.Match[str]) -> Pin:
         version=found["version"],
         sha256=found["sha256"],
         filename=found["filename"],
-        size=int(found["size"]),
+        size=int(found["size"]) if found["size"] else None,
     )
 
 
