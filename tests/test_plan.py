@@ -11,7 +11,7 @@ import pytest
 from tests.kiln import ROOT
 from torchkiln import plan
 from torchkiln.errors import PlanError
-from torchkiln.lock import lockfile
+from torchkiln.lock import rows
 from torchkiln.lock.lockfile import BaseLock, Lock, Pin
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target, select
@@ -65,7 +65,7 @@ def test_layers_go_from_what_is_shared_most_to_what_changes_most() -> None:
 def test_golden_plan(row: str, pytestconfig: pytest.Config) -> None:
     """What a committed row is planned as, to the letter; `./inv test --golden` writes it anew, to be read as a diff."""
     (target,) = select(schema.load(ROOT / "matrix.yaml").targets, [row])
-    lock = lockfile.read(ROOT / "images/locks" / target.lock_name)
+    lock = rows.read(ROOT / "images/locks", target)
     planned = plan.plan(target, lock, BASE, SUITE, recipe="sha256:" + "e" * 64)
     text = json.dumps(plan.to_json(planned), indent=1) + "\n"
     golden = ROOT / "tests/golden" / f"plan-{row}.json"

@@ -17,7 +17,7 @@ from torchkiln.errors import ImageError, StoreError, VerifyError
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import debian
-from torchkiln.lock import fit, lockfile, resolve
+from torchkiln.lock import lockfile, resolve, rows
 from torchkiln.matrix import compat, facts
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
@@ -56,11 +56,7 @@ def locked(project: Project, target: Target) -> tuple[Lock, BaseLock]:
     """The committed locks of a row, held against it; MatrixError for a row that the facts refuse."""
     compat.refuse(target, facts.read())
     validation.check_required([target], project.suite)
-    remedy = f"./inv lock --target {target.id}"
-    lock = lockfile.read(project.locks / target.lock_name, remedy=remedy)
-    fit.check_fresh(lock, target)
-    fit.check_fits(lock, target)
-    return lock, lockfile.read_base(project.base_lock(target), remedy=f"{remedy} --base")
+    return rows.read(project.locks, target), rows.packages(project.locks, target)
 
 
 def planned(project: Project, target: Target) -> ImagePlan:

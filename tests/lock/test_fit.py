@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import fit, lockfile
+from torchkiln.lock import fit, lockfile, sections
 from torchkiln.lock.lockfile import Lock, Pin
 from torchkiln.matrix import facts, schema
 
 ROOT = Path(__file__).parents[2]
 TARGETS = {target.id: target for target in schema.load(ROOT / "matrix.yaml").targets}
 NAMES = [name for name, target in TARGETS.items() if (ROOT / "images/locks" / target.lock_name).is_file()]
-LOCKS = {name: lockfile.read(ROOT / "images/locks" / TARGETS[name].lock_name) for name in NAMES}
+FILES = {name: sections.read(ROOT / "images/locks" / TARGETS[name].lock_name) for name in NAMES}
+LOCKS = {name: file.common for name, file in FILES.items() if file.common}
 BIG, SMALL = TARGETS["torch25-cu124"], TARGETS["torch213-cpu"]
 
 
@@ -27,7 +28,7 @@ def with_pin(lock: Lock, name: str, changes: dict[str, Any]) -> Lock:
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_locks_are_fresh_and_fit(name: str) -> None:
     """Every lock was made from its row as it is now; no network is needed to know."""
-    fit.check_fresh(LOCKS[name], TARGETS[name])
+    fit.check_fresh(LOCKS[name], fit.asked(TARGETS[name]), TARGETS[name])
     fit.check_fits(LOCKS[name], TARGETS[name])
     assert LOCKS[name].asked.checksum == LOCKS[name].inputs
 
@@ -37,7 +38,7 @@ def test_committed_locks_hold_no_address(name: str) -> None:
     """Where wheels come from is the business of the client's configuration."""
     text = (ROOT / "images/locks" / TARGETS[name].lock_name).read_text()
     assert "://" not in text
-    assert lockfile.render(LOCKS[name]) == text
+    assert sections.render(FILES[name]) == text
 
 
 def test_the_cpu_wheel_is_the_one_that_others_have() -> None:
@@ -64,7 +65,7 @@ def test_a_stale_lock_says_what_changed_and_what_to_run() -> None:
         base=replace(BIG.base, python="3.12"),
     )
     with pytest.raises(StaleLockError) as raised:
-        fit.check_fresh(LOCKS["torch25-cu124"], changed)
+        fit.check_fresh(LOCKS["torch25-cu124"], fit.asked(changed), changed)
     text = str(raised.value)
     assert "no longer asks for torchvision==0.20.1" in text
     assert "now asks for torchvision==0.20.0" in text
@@ -77,14 +78,14 @@ def test_another_index_makes_a_lock_stale() -> None:
     """The default build and the same build from the PyTorch index are different files."""
     moved = replace(BIG, accelerator=replace(BIG.accelerator, by_default=False))
     with pytest.raises(StaleLockError, match="index was default, is cu124"):
-        fit.check_fresh(LOCKS["torch25-cu124"], moved)
+        fit.check_fresh(LOCKS["torch25-cu124"], fit.asked(moved), moved)
 
 
 def test_a_heading_edited_by_hand_is_stale() -> None:
     """The checksum and the words it was made from belong together."""
     forged = replace(LOCKS["torch25-cu124"], inputs="sha256:" + "0" * 64)
     with pytest.raises(StaleLockError, match="edited by hand"):
-        fit.check_fresh(forged, BIG)
+        fit.check_fresh(forged, fit.asked(BIG), BIG)
 
 
 @pytest.mark.parametrize(

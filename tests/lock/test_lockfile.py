@@ -141,6 +141,6 @@ def test_a_lock_that_cannot_be_read_has_a_remedy(tmp_path: Path) -> None:
     folder.mkdir()
     for path in (binary, folder):
         with pytest.raises(LockError) as raised:
-            lockfile.read(path, remedy="./inv lock --target x")
+            lockfile.text_of(path, remedy="./inv lock --target x")
         assert "./inv lock --target x" in raised.value.remedy
         assert raised.value.where == str(path)

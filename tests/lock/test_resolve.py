@@ -9,7 +9,7 @@ import pytest
 
 from tests import loopback
 from torchkiln.errors import HashMismatchError, LockError
-from torchkiln.lock import lockfile, resolve
+from torchkiln.lock import lockfile, resolve, rows
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Target, select
 
@@ -167,7 +167,7 @@ def test_an_index_that_cannot_be_reached_says_what_to_check(index: Index, tmp_pa
 def test_the_real_index_still_resolves_the_big_row() -> None:
     """The trio of the committed lock is what the default index gives today, to the hash."""
     (target,) = select(MATRIX.targets, ["torch25-cu124"])
-    committed = lockfile.read(ROOT / "images/locks" / target.lock_name)
+    committed = rows.read(ROOT / "images/locks", target)
     today = resolve.resolve(target, os.environ)
     trio = ("torch", "torchvision", "torchaudio")
     assert [pin for pin in today.pins if pin.name in trio] == [pin for pin in committed.pins if pin.name in trio]
@@ -178,5 +178,5 @@ def test_the_real_index_still_resolves_the_big_row() -> None:
 def test_every_pinned_wheel_can_still_be_had(name: str) -> None:
     """The default index has each file of the committed locks, under its hash."""
     (target,) = select(MATRIX.targets, [name])
-    lock = lockfile.read(ROOT / "images/locks" / target.lock_name)
+    lock = rows.read(ROOT / "images/locks", target)
     assert resolve.locate(lock, lock.pins, os.environ).keys() == {pin.sha256 for pin in lock.pins}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -9,44 +12,119 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import tags
+from torchkiln.lock import sections, tags
 from torchkiln.lock.lockfile import Inputs
+from torchkiln.lock.sections import LockFile
 from torchkiln.matrix.target import TRIO
+from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Release, Target
 
+INDEXES = "the package index and download.pytorch.org, or a mirror of that named by TORCHKILN_PYTORCH_INDEX,"
+EMPTY = LockFile()
+
 
 def asked(target: Target) -> Inputs:
-    """What the resolver is asked for a row; rows on the PyTorch index ask for the suffix, so no other build will do."""
+    """What the resolver is asked for what rows share.
+
+    A row on the PyTorch index asks for the suffix, so no other build will do.
+    """
     suffix = "" if target.accelerator.by_default else f"+{target.accelerator.variant}"
     trio = tuple(f"{name}=={version}{suffix}" for name, version in _trio(target.release).items() if version)
-    added = (*target.release.companions, *target.flavour.requirements)
     return Inputs(
-        requirements=(*trio, *sorted(added)),
+        requirements=(*trio, *sorted(target.release.companions)),
         python=target.base.python,
         platform=f"{target.arch} glibc {target.base.glibc}",
         index="default" if target.accelerator.by_default else target.accelerator.variant,
     )
 
 
+def additions(target: Target) -> dict[str, tuple[str, ...]]:
+    """What a row asks for besides, by the name of the section that holds it, in the order in which they are added."""
+    flavour, extra = target.flavour, target.extra
+    own = {flavour.id: flavour.requirements} if flavour.requirements else {}
+    return own | ({f"{flavour.id}-with-{extra.id}": extra.requirements} if extra else {})
+
+
+def added(target: Target, requirements: Iterable[str], above: Iterable[Pin]) -> Inputs:
+    """What the resolver is asked for an addition on top of pins."""
+    checksum = digests.of_bytes("".join(f"{text}\n" for text in constraints(above)).encode())
+    return replace(asked(target), requirements=tuple(sorted(requirements)), constraints=checksum)
+
+
+def constraints(pins: Iterable[Pin]) -> tuple[str, ...]:
+    """Pins as requirements, so that an addition agrees with them."""
+    return tuple(sorted(f"{pin.name}=={pin.version}" for pin in pins))
+
+
+def file_of(target: Target, section: str, folder: Path) -> Path:
+    """The lock file that holds a part; that of a user's additions lies beside their list."""
+    if target.extra and section.endswith(f"-with-{target.extra.id}"):
+        return target.extra.file.with_name(f"{target.extra.file.stem}.{target.lock_name}")
+    return folder / target.lock_name
+
+
+def command(target: Target) -> str:
+    """What writes the lock of a row."""
+    more = f" --extra-requirements {target.extra.file}" if target.extra else ""
+    return f"./inv lock --target {replace(target, extra=None).id}{more}"
+
+
+def unlocked(target: Target, section: str = "") -> LockError:
+    """What to say of a row without a lock, and where one can be written."""
+    what = f"nobody has locked {section} for it" if section else f"there is no images/locks/{target.lock_name}"
+    indexes = "the package index" if target.accelerator.by_default else INDEXES
+    return LockError(f"{target.id} is unlocked: {what}", remedy=f"{command(target)}, where {indexes} can be reached")
+
+
+def row(target: Target, file: LockFile, beside: LockFile = EMPTY) -> Lock:
+    """What a row uses of the lock file that it shares, and of the one beside a user's additions; held against the row.
+
+    LockError for a part that is not there or does not fit, StaleLockError for one made from other inputs.
+    """
+    lock = sections.joined(fresh(target, file, beside))
+    check_fits(lock, target)
+    return lock
+
+
+def fresh(target: Target, file: LockFile, beside: LockFile = EMPTY) -> dict[str, Lock]:
+    """The parts that a row uses, by name, the shared one first; LockError or StaleLockError if they are not there."""
+    if file.common is None:
+        raise unlocked(target)
+    check_fresh(file.common, asked(target), target)
+    used, above = {"": file.common}, list(file.common.pins)
+    for name, requirements in additions(target).items():
+        section = {**file.sections, **beside.sections}.get(name)
+        if section is None:
+            raise unlocked(target, name)
+        check_fresh(section, added(target, requirements, above), target, name)
+        used[name] = section
+        above += section.pins
+    return used
+
+
 def _trio(release: Release) -> dict[str, str]:
     return dict(zip(TRIO, (release.torch, release.torchvision, release.torchaudio), strict=True))
 
 
-def check_fresh(lock: Lock, target: Target) -> None:
-    """StaleLockError, saying what changed, if the lock was made from other inputs than the row has now."""
-    wanted = asked(target)
+def check_fresh(lock: Lock, wanted: Inputs, target: Target, section: str = "") -> None:
+    """StaleLockError, saying what changed, if a part of a row's lock was made from other inputs than these."""
     if lock.inputs != wanted.checksum:
         changes = list(_changes(lock.asked, wanted)) or ["its heading was edited by hand"]
+        whose = f"section {section} of the lock of {target.id}" if section else f"the lock of {target.id}"
         raise StaleLockError(
-            f"the lock of {target.id} is stale: {'; '.join(changes)}",
-            where=f"images/locks/{target.lock_name}",
-            remedy=f"./inv lock --target {target.id}",
+            f"{whose} is stale: {'; '.join(changes)}",
+            where=_where(target, section),
+            remedy=command(target),
         )
+
+
+def _where(target: Target, section: str = "") -> str:
+    return str(file_of(target, section, Path("images/locks")))
 
 
 def _changes(before: Inputs, after: Inputs) -> Iterator[str]:
@@ -56,6 +134,8 @@ def _changes(before: Inputs, after: Inputs) -> Iterator[str]:
         old, new = getattr(before, word), getattr(after, word)
         if old != new:
             yield f"{word} was {old or 'not stated'}, is {new}"
+    if before.constraints != after.constraints:
+        yield "the pins that it was resolved on top of changed"
 
 
 def check_fits(lock: Lock, target: Target) -> None:
@@ -67,6 +147,9 @@ def check_fits(lock: Lock, target: Target) -> None:
     problems += [problem for name in TRIO if name in pins for problem in _variant(pins[name], target)]
     problems += [problem for pin in lock.pins for problem in _misnamed(pin)]
     problems += [
+        f"{name} is pinned twice" for name, count in Counter(pin.name for pin in lock.pins).items() if count > 1
+    ]
+    problems += [
         f"{pin.filename} is no wheel for Python {python}, {arch}, glibc {glibc}"
         for pin in lock.pins
         if tags.rank(pin.filename, supported) is None
@@ -74,8 +157,8 @@ def check_fits(lock: Lock, target: Target) -> None:
     if problems:
         raise LockError(
             f"the lock does not fit {target.id}: {'; '.join(problems)}",
-            where=f"images/locks/{target.lock_name}",
-            remedy=f"./inv lock --target {target.id}",
+            where=_where(target),
+            remedy=command(target),
         )
 
 

@@ -1,0 +1,119 @@
+"""Lock file → lock file: each part is asked for anew only where it must be; the others stay as they are, to the byte.
+
+What is pinned already is preferred as long as it still does, so a diff holds what had to change; an upgrade prefers
+nothing but the trio, which never changes but in matrix.yaml. A section that its pins moved under is made anew too, so
+what is written is whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torchkiln.errors import HashMismatchError, LockError, StaleLockError
+from torchkiln.lock import fit, lockfile
+from torchkiln.lock.sections import LockFile
+from torchkiln.matrix.target import TRIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from torchkiln.lock.lockfile import Inputs, Lock, Pin
+    from torchkiln.matrix.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What a resolver answers."""
+
+    pins: tuple[Pin, ...]
+    sources: Mapping[str, str]
+    """By package, whose word a hash is, where it isn't that of the index that was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """How parts are asked for."""
+
+    ask: Callable[[Inputs, Target, Sequence[Pin], Sequence[Pin]], Chosen]
+    """Inputs, row, pins to keep to, pins to prefer."""
+    resolver: str
+    upgrade: bool = False
+
+
+def renewed(before: LockFile, family: Iterable[Target], chosen: Sequence[Target], asking: Asking) -> LockFile:
+    """A lock file for the chosen rows; `family` are all rows that share it, whose sections are still wanted."""
+    common = before.common
+    alone = any(not _own(row) for row in chosen)
+    if common is None or alone or asking.upgrade or not _holds(common, chosen[0]):
+        common = _made(common, fit.asked(chosen[0]), chosen[0], asking)
+    sections: dict[str, Lock] = {}
+    asked_for = {row.flavour.id for row in chosen}
+    for name, row in _adding((*family, *chosen)).items():
+        old, asked = before.sections.get(name), fit.added(row, row.flavour.requirements, common.pins)
+        if name in asked_for or (old and old.inputs != asked.checksum):
+            others = [pin for lock in sections.values() for pin in lock.pins]
+            sections[name] = _made(old, asked, row, asking, above=common.pins, others=others)
+        elif old:
+            sections[name] = old
+    return LockFile(common=common, sections=sections)
+
+
+def with_additions(before: LockFile, row: Target, own: Lock, asking: Asking) -> LockFile:
+    """A lock file for a user's additions to a row, on top of what the row has; sections of other flavours stay."""
+    *_, name = fit.additions(row)
+    asked = fit.added(row, row.extra.requirements if row.extra else (), own.pins)
+    section = _made(before.sections.get(name), asked, row, asking, above=own.pins)
+    return LockFile(sections={**before.sections, name: section})
+
+
+def _own(row: Target) -> dict[str, tuple[str, ...]]:
+    """The section of a row's flavour, if it has one."""
+    return fit.additions(replace(row, extra=None))
+
+
+def _adding(rows: Iterable[Target]) -> dict[str, Target]:
+    """A row of each flavour that adds wheels."""
+    return {row.flavour.id: row for row in rows if _own(row)}
+
+
+def _holds(common: Lock, row: Target) -> bool:
+    """Whether what rows share can stay as it is."""
+    try:
+        fit.check_fresh(common, fit.asked(row), row)
+        fit.check_fits(common, row)
+    except (LockError, StaleLockError):
+        return False
+    return True
+
+
+def _made(
+    old: Lock | None,
+    asked: Inputs,
+    row: Target,
+    asking: Asking,
+    *,
+    above: Sequence[Pin] = (),
+    others: Sequence[Pin] = (),
+) -> Lock:
+    """A part, asked for anew; where it says what the old one said, the old one."""
+    kept = [pin for pin in (old.pins if old else ()) if not asking.upgrade or pin.name in TRIO]
+    found = asking.ask(asked, row, above, [*others, *kept])
+    pins = _same_trio(old, found.pins) if old and asking.upgrade else found.pins
+    new = lockfile.make(asked, pins, asking.resolver, found.sources.items())
+    same = old and replace(new, resolver="", digest="") == replace(old, resolver="", digest="")
+    return old if old and same else new
+
+
+def _same_trio(old: Lock, pins: Sequence[Pin]) -> tuple[Pin, ...]:
+    """Pins with the very files of the trio that were pinned; other bytes under their names are an error."""
+    before = {(pin.name, pin.version): pin for pin in old.pins if pin.name in TRIO}
+    for pin in pins:
+        known = before.get((pin.name, pin.version), pin)
+        if known.filename == pin.filename and known.sha256 != pin.sha256:
+            raise HashMismatchError(
+                f"the index serves other bytes as {pin.filename}",
+                where=f"pinned {known.sha256}, offered {pin.sha256}",
+                remedy="find out why before trusting either; ./inv lock without --upgrade takes the new file",
+            )
+    return tuple(before.get((pin.name, pin.version), pin) for pin in pins)

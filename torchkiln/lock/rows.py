@@ -1,0 +1,57 @@
+"""The lock of a row, read from its files; no network is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from torchkiln.errors import LockError, StaleLockError
+from torchkiln.lock import fit, lockfile, sections
+from torchkiln.lock.sections import LockFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchkiln.lock.lockfile import BaseLock, Lock
+    from torchkiln.matrix.target import Target
+
+State = Literal["locked", "unlocked", "stale"]
+
+
+def read(folder: Path, target: Target) -> Lock:
+    """The lock of a row, fresh and fitting; LockError says what to run if there is none."""
+    return fit.row(target, *files(folder, target))
+
+
+def files(folder: Path, target: Target) -> tuple[LockFile, LockFile]:
+    """What there is of the lock file that a row shares, and of the one beside a user's additions."""
+    names = ["", *fit.additions(target)]
+    own, beside = (fit.file_of(target, name, folder) for name in (names[0], names[-1]))
+    return at(own, target), at(beside, target) if beside != own else LockFile()
+
+
+def at(path: Path, target: Target) -> LockFile:
+    """The lock file at a path; empty if there is none."""
+    return sections.read(path, remedy=fit.command(target)) if path.exists() else LockFile()
+
+
+def packages(folder: Path, target: Target) -> BaseLock:
+    """The package list of a row's base; LockError says what to run if there is none, or one of another Python."""
+    path, remedy = folder / target.base.lock_name, f"{fit.command(target)} --base"
+    listed = lockfile.read_base(path, remedy=remedy)
+    if listed.python and not listed.python.startswith(f"{target.base.python}."):
+        what = f"{path.name} lists Python {listed.python}, and {target.base.id} has {target.base.python}"
+        raise LockError(what, where=str(path), remedy=remedy)
+    return listed
+
+
+def state(folder: Path, target: Target) -> State:
+    """Whether a row can be built from what is committed; cheap, so no wheel is held against the platform."""
+    if not (folder / target.base.lock_name).exists():
+        return "unlocked"
+    try:
+        fit.fresh(target, *files(folder, target))
+    except StaleLockError:
+        return "stale"
+    except LockError:
+        return "unlocked"
+    return "locked"
