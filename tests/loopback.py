@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import json
+import re
 import tarfile
 import threading
 import time
@@ -23,6 +24,10 @@ from torchkiln.lock.lockfile import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+SILENCE = 3
+"""Seconds of a page that does not come, longer than the patience of the client in the tests."""
 
 
 def wheel(name: str, version: str, *, requires: tuple[str, ...] = (), body: bytes = b"") -> bytes:
@@ -54,6 +59,17 @@ class File:
     """As listed; empty for none."""
     yanked: str = ""
 
+    @property
+    def fragment(self) -> str:
+        """Of its address on a page of links (PEP 503)."""
+        return f"#sha256={self.sha256}" if self.sha256 else ""
+
+    @property
+    def attributes(self) -> str:
+        """Of its link (PEP 592, 714)."""
+        core = ' data-core-metadata="true"' if self.core else ""
+        return core + (f' data-yanked="{self.yanked}"' if self.yanked else "")
+
 
 def sdist(name: str, version: str, *, code: str) -> File:
     """A source archive whose build backend runs `code` as soon as it is asked for anything."""
@@ -79,15 +95,20 @@ class Index:
     files: dict[str, dict[str, File]] = field(default_factory=lambda: defaultdict(dict))
     """Folder (`simple`, `whl/cpu`) → file name → file."""
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """File name → what the next requests for it meet; see Handler.file and Handler.reply; `!` stays."""
+    """File name, or page (`whl/cpu/torch`) → what the next requests for it meet; see Handler.file, Handler.page and
+    Handler.reply; `!` stays."""
     both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=10))
     """Where `together` waits for a second request, before both meet 404."""
     down: set[str] = field(default_factory=set)
     """Folders that answer 503."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """Folder → `json` (PEP 691) or `html` (PEP 503); unless stated, `whl/…` serves html and others json."""
     ranges: bool = True
     password: str = ""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(file name, Range header) of every request for a file."""
+    visited: list[str] = field(default_factory=list)
+    """Every page that was asked for."""
 
     def add(
         self,
@@ -100,14 +121,15 @@ class Index:
         body: bytes = b"",
         sha256: str | None = None,
         yanked: str = "",
+        core: bool = True,
     ) -> Pin:
-        """Put a toy wheel on the index; the pin that means it."""
+        """Put a toy wheel on the index, with its metadata beside it unless `core` is False; the pin that means it."""
         content = wheel(name, version, requires=requires, body=body)
         digest = hashlib.sha256(content).hexdigest()
         filename = f"{name.replace('-', '_')}-{version}-{tag}.whl"
         listed = digest if sha256 is None else sha256
-        core = metadata(name, version, requires)
-        self.files[folder][filename] = File(content=content, core=core, sha256=listed, yanked=yanked)
+        beside = metadata(name, version, requires) if core else b""
+        self.files[folder][filename] = File(content=content, core=beside, sha256=listed, yanked=yanked)
         return Pin(name=name, version=version, sha256=digest, filename=filename, size=len(content))
 
     def environment(self, home: object) -> dict[str, str]:
@@ -143,12 +165,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(401, b"", {"WWW-Authenticate": "Basic"})
         elif folder.startswith("files/"):
             self.file(folder.removeprefix("files/"), rest)
-        elif folder in self.index.down:
-            self.reply(503, b"")
-        elif folder.startswith("whl/"):
-            self.html(folder, rest)
         else:
-            self.json(folder, rest)
+            self.page(folder, rest)
+
+    def page(self, folder: str, project: str) -> None:
+        """The page of a project, as the next fault of it says: a status, or `slow`, or `silent`."""
+        fault = self.next_fault(f"{folder}/{project}")
+        self.index.visited.append(f"{folder}/{project}")
+        if folder in self.index.down or fault.isdecimal():
+            self.reply(int(fault or 503), b"")
+            return
+        if fault == "silent":
+            time.sleep(SILENCE)
+            self.close_connection = True  # whoever asked is gone
+            return
+        if fault:
+            time.sleep(0.3)
+        if self.index.pages.get(folder, "html" if folder.startswith("whl/") else "json") == "html":
+            self.html(folder, project)
+        else:
+            self.json(folder, project)
 
     def listed(self, folder: str, project: str) -> dict[str, File]:
         """Files of a project."""
@@ -176,8 +212,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """PEP 503: no sizes."""
         found = self.listed(folder, project)
         links = [
-            f'<a href="{self.index.url}/files/{folder}/{quote(name)}#sha256={file.sha256}" '
-            f'data-core-metadata="true">{name}</a>'
+            f'<a href="{self.index.url}/files/{folder}/{quote(name)}{file.fragment}"{file.attributes}>{name}</a>'
             for name, file in found.items()
         ]
         self.reply(200 if found else 404, "".join(links).encode(), {"Content-Type": "text/html"})
@@ -185,7 +220,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def file(self, folder: str, name: str) -> None:
         """A file, as the next fault of it says."""
         if name.endswith(".metadata"):
-            self.reply(200, self.index.files[folder][name.removesuffix(".metadata")].core)
+            core = self.index.files[folder][name.removesuffix(".metadata")].core
+            self.reply(200 if core else 404, core)
             return
         self.index.asked.append((name, self.headers.get("Range", "")))
         fault = self.next_fault(name)
@@ -213,15 +249,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def part(self, content: bytes, fault: str) -> None:
         """The file, or the asked part of it."""
-        asked = self.headers.get("Range", "")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.index.ranges else 0
         etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-        if self.headers.get("If-Range", etag) != etag:
-            start = 0
-        headers = {"ETag": etag}
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        self.reply(206 if start else 200, content[start:], headers, fault=fault)
+        headers = {"ETag": etag} | ({"Accept-Ranges": "bytes"} if self.index.ranges else {})
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if asked is None or not self.index.ranges or self.headers.get("If-Range", etag) != etag:
+            self.reply(200, content, headers, fault=fault)
+            return
+        start = int(asked[1]) if asked[1] else len(content) - int(asked[2])
+        end = int(asked[2]) + 1 if asked[1] and asked[2] else len(content)
+        headers["Content-Range"] = f"bytes {start}-{min(end, len(content)) - 1}/{len(content)}"
+        self.reply(206, content[start:end], headers, fault=fault)
 
     def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, fault: str = "") -> None:
         """Headers and body; `cut` ends after 60 % of it, `slow` takes its time."""

@@ -7,6 +7,7 @@ question. An index that fails is an error, never a reason to ask another one.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import tomllib
@@ -23,7 +24,7 @@ from torchkiln.errors import HostError, LockError
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torchkiln.lock.lockfile import Inputs
 
@@ -31,6 +32,11 @@ PYTORCH_INDEX = "https://download.pytorch.org/whl"
 """TORCHKILN_PYTORCH_INDEX names a mirror of it instead."""
 NEWEST_MINOR = 40
 """Of glibc 2, the newest that uv has a platform for."""
+BUILT = (*TRIO, "pytorch-triton-rocm", "triton-rocm")
+"""What a row on the PyTorch index takes from there and nowhere else: it is built for the variant, and other indexes
+have other wheels under these names. All the rest, NVIDIA's libraries too, comes from the default index, where what
+is served can be checked."""
+UNKNOWN = rf"\b({'|'.join(BUILT)}) was not found in the package registry"
 ROOM = "make room in the temporary folder (TMPDIR) and in uv's cache (UV_CACHE_DIR)"
 
 
@@ -53,26 +59,29 @@ def ask(
     environment: Mapping[str, str],
     links: Sequence[Path],
     *,
+    constraints: Sequence[str] = (),
     dependencies: bool = True,
 ) -> tuple[Offer, ...]:
     """What uv chooses for requirements on a platform; LockError in its own words if it can't.
 
-    `asked` says the Python, the platform and where the trio comes from. `links` are wheels at hand, preferred to the
-    PyTorch index. Without `dependencies` only the requirements themselves are looked up.
+    `asked` says the Python, the platform and where the trio comes from. `links` are wheels at hand, which stand in
+    for the PyTorch index. Without `dependencies` only the requirements themselves are looked up.
     """
     arch, _, glibc = asked.platform.partition(" glibc ")
     with tempfile.TemporaryDirectory(prefix="torchkiln-lock-") as name:
         folder = Path(name)
-        suffix_index = "" if asked.index == "default" or links else asked.index
-        folder.joinpath("pyproject.toml").write_text(_project(requirements, asked.python, suffix_index, environment))
+        folder.joinpath("links").mkdir()
         for link in links:
-            folder.joinpath(link.name).symlink_to(link.absolute())
+            folder.joinpath("links", link.name).symlink_to(link.absolute())
+        index = _index(folder / "links" if links else None, asked.index, environment)
+        folder.joinpath("pyproject.toml").write_text(_project(requirements, asked.python, index))
+        folder.joinpath("constraints.txt").write_text("".join(f"{text}\n" for text in constraints))
         done = process.run(
             [
                 *(uv.find_uv_bin(), "pip", "compile", "pyproject.toml", "--format", "pylock.toml", "--no-header"),
                 *("--python", sys.executable, "--python-version", asked.python, "--no-python-downloads"),
                 *("--python-platform", _platform(arch, glibc), "--only-binary", ":all:"),
-                *(("--find-links", name) if links else ()),
+                *(("--constraints", "constraints.txt") if constraints else ()),
                 *(() if dependencies else ("--no-deps",)),
             ],
             env=_environment(environment),
@@ -82,10 +91,12 @@ def ask(
         if "os error 28" in messages:  # ENOSPC, as Rust prints it
             raise HostError("the disk is full while uv asks the index", where=messages[-300:], remedy=ROOM)
         if done.returncode != 0:
-            raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages))
-        for line in messages.splitlines():
-            if line.startswith("warning:"):
-                console.warn(line.removeprefix("warning: "))
+            raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages, asked.index, environment))
+        warnings = [line.removeprefix("warning: ") for line in messages.splitlines() if line.startswith("warning:")]
+        if dependencies:
+            _refuse_yanked(warnings)
+        for warning in warnings:
+            console.warn(warning)
         return _offers(done.stdout.decode())
 
 
@@ -100,20 +111,48 @@ def root(environment: Mapping[str, str]) -> str:
     return environment.get("TORCHKILN_PYTORCH_INDEX") or PYTORCH_INDEX
 
 
-def _remedy(messages: str) -> str:
-    if "Failed to fetch" in messages or "error sending request" in messages:
+def page(folder: str, environment: Mapping[str, str]) -> str:
+    """Address of one variant's index."""
+    return f"{root(environment)}/{folder}"
+
+
+def _remedy(messages: str, folder: str, environment: Mapping[str, str]) -> str:
+    unreachable = "Failed to fetch" in messages or "error sending request" in messages
+    if folder != "default" and (network.redact(root(environment)) in messages or re.search(UNKNOWN, messages)):
+        return f"check the network and TORCHKILN_PYTORCH_INDEX; nothing else is asked for what is built for {folder}"
+    if unreachable:
         return "check the network, UV_DEFAULT_INDEX, HTTPS_PROXY and SSL_CERT_FILE"
     return "change the versions in matrix.yaml"
 
 
+def _refuse_yanked(warnings: Iterable[str]) -> None:
+    """An exact version is given out though it was taken back (PEP 592); what is locked anew must not begin with one."""
+    if yanked := [warning for warning in warnings if re.search(r"\bis yanked\b", warning)]:
+        remedy = "choose other versions in matrix.yaml; the reason is that of those who took it back"
+        raise LockError(f"a version was taken back by its makers: {'; '.join(yanked)}", remedy=remedy)
+
+
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What uv sees: the caller's environment, with one CA setting for every fetcher."""
+    """What uv sees: the caller's environment, with one CA setting for every fetcher; nothing unbinds a name."""
     bundle = network.certificates(environment)
-    return {**environment, "NO_COLOR": "1"} | ({"SSL_CERT_FILE": bundle} if bundle else {})
+    kept = {name: value for name, value in environment.items() if not name.startswith("UV_NO_SOURCES")}
+    return {**kept, "NO_COLOR": "1"} | ({"SSL_CERT_FILE": bundle} if bundle else {})
 
 
-def _project(requirements: Sequence[str], python: str, index: str, environment: Mapping[str, str]) -> str:
-    """A project that asks for the requirements, the trio from the PyTorch index and nowhere else (uv: explicit)."""
+def _index(links: Path | None, folder: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Where what is built for a variant comes from, as uv's settings; nothing for rows on the default index."""
+    if folder == "default":
+        return ()
+    where = (f"url = {json.dumps(links.as_uri())}", 'format = "flat"') if links else ()
+    return where or (f"url = {json.dumps(page(folder, environment))}",)
+
+
+def _project(requirements: Sequence[str], python: str, index: Sequence[str]) -> str:
+    """A project that asks for the requirements.
+
+    A source binds a name to an index only where the project itself asks for it: neither a constraint nor a
+    requirement behind a marker does. `explicit` keeps every other name off that index.
+    """
     lines = [
         "[project]",
         'name = "row"',
@@ -122,13 +161,8 @@ def _project(requirements: Sequence[str], python: str, index: str, environment: 
         f"dependencies = {json.dumps(list(requirements))}",
     ]
     if index:
-        lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in TRIO)]
-        lines += [
-            "[[tool.uv.index]]",
-            'name = "pytorch"',
-            f"url = {json.dumps(f'{root(environment)}/{index}')}",
-            "explicit = true",
-        ]
+        lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in BUILT)]
+        lines += ["[[tool.uv.index]]", 'name = "pytorch"', *index, "explicit = true"]
     return "\n".join(lines) + "\n"
 
 

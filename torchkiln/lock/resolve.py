@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from torchkiln import console, network
 from torchkiln.errors import FetchError, HashMismatchError, LockError, TorchkilnError
-from torchkiln.lock import fit, lockfile, tags
-from torchkiln.lock.index import Offer, ask, resolver, root
+from torchkiln.lock import fit, lockfile, pages, tags
+from torchkiln.lock.index import BUILT, Offer, ask, page, resolver, root
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
 from torchkiln.matrix import facts
-from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,20 +30,98 @@ FIND_LINKS = "TORCHKILN_FIND_LINKS"
 
 
 def resolve(target: Target, environment: Mapping[str, str], hashes: Mapping[str, str] | None = None) -> Lock:
-    """A lock for a row: one wheel for each package that uv chooses, as pip would pick it.
-
-    `hashes` are known sha256 by file name, those of the facts unless others are given; another one is a
-    HashMismatchError. LockError names every package that has no wheel for the platform.
-    """
+    """A lock for a row, held against it."""
     asked = fit.asked(target)
-    supported = tags.supported(target.base.python, target.arch, target.base.glibc)
-    offers = ask(asked, asked.requirements, environment, _links(asked, environment, supported))
-    chosen = _choose(offers, supported, target.id)
-    pins = [_pin(offer, environment) for offer in chosen]
-    _hold_against(pins, facts.hashes(facts.read()) if hashes is None else hashes)
-    lock = lockfile.make(asked, pins, resolver())
+    lock = lockfile.make(asked, wheels(asked, target, environment, hashes=hashes), resolver())
     fit.check_fits(lock, target)
     return lock
+
+
+def wheels(
+    asked: Inputs,
+    target: Target,
+    environment: Mapping[str, str],
+    *,
+    constraints: Sequence[str] = (),
+    hashes: Mapping[str, str] | None = None,
+) -> tuple[Pin, ...]:
+    """One wheel for each package that uv chooses, as pip would pick it; less what `constraints` already pin.
+
+    `constraints` are exact pins (`name==version`) under which more is resolved. `hashes` are known sha256 by file
+    name, those of the facts unless others are given; another one is a HashMismatchError. LockError names every
+    package that has no wheel for the platform.
+    """
+    known = facts.hashes(facts.read()) if hashes is None else hashes
+    chosen = choose(asked, target, environment, constraints=constraints)
+    _refuse_unhashed(asked, [offer for offer in chosen if offer.filename not in known], environment)
+    pins = tuple(pin(offer, environment) for offer in chosen)
+    _hold_against(pins, known)
+    return pins
+
+
+def _refuse_unhashed(asked: Inputs, offers: Iterable[Offer], environment: Mapping[str, str]) -> None:
+    """Of what is built for a variant, nothing is locked whose hash neither its index nor the facts state."""
+    remote = [offer for offer in offers if offer.name in BUILT and not offer.url.startswith("file:")]
+    if asked.index == "default" or not remote:
+        return
+    index = page(asked.index, environment)
+    stated = pages.hashed(index, sorted({offer.name for offer in remote}), environment)
+    if bare := [offer.filename for offer in remote if offer.filename not in stated]:
+        what = f"the index states no hash of {', '.join(bare)}, and the facts know none"
+        remedy = f"get the file, check where it comes from, and put it into a folder named by {FIND_LINKS}"
+        raise LockError(what, where=network.redact(index), remedy=remedy)
+
+
+def choose(
+    asked: Inputs,
+    target: Target,
+    environment: Mapping[str, str],
+    *,
+    constraints: Sequence[str] = (),
+    links: Sequence[Path] = (),
+) -> list[Offer]:
+    """The best wheel of each package that uv chooses; `links` are all there is of the PyTorch index, if given."""
+    supported = tags.supported(target.base.python, target.arch, target.base.glibc)
+    requirements = _requirements(asked, constraints, target)
+    offers = _offers(asked, requirements, supported, environment, constraints=constraints, links=links)
+    return _choose([offer for offer in offers if offer.name not in named(constraints)], supported, target.id)
+
+
+def _requirements(asked: Inputs, constraints: Sequence[str], target: Target) -> tuple[str, ...]:
+    """What is asked for, and what else must come from the PyTorch index: only a project's own requirements are bound.
+
+    So a torch that an addition wants is the row's; and so is the Triton that a ROCm build of torch wants.
+    """
+    if asked.index == "default":
+        return asked.requirements
+    bound = [text for text in constraints if named([text]) <= set(BUILT)]
+    triton = facts.rocm_triton(facts.read(), target.release.torch, target.base.python)
+    needs = target.accelerator.kind == "rocm" and triton and triton not in named((*asked.requirements, *bound))
+    return (*asked.requirements, *bound, *([triton] if needs else []))
+
+
+def _offers(
+    asked: Inputs,
+    requirements: tuple[str, ...],
+    supported: tuple[Tag, ...],
+    environment: Mapping[str, str],
+    *,
+    constraints: Sequence[str],
+    links: Sequence[Path],
+) -> tuple[Offer, ...]:
+    """What uv chooses; asked again, with the name bound, for a build of a variant that an addition brought in."""
+    at_hand = links or _links(asked, requirements, environment, supported)
+    offers = ask(asked, requirements, environment, at_hand, constraints=constraints)
+    strays = {offer.name for offer in offers} & set(BUILT) - named(requirements)
+    if asked.index == "default" or not strays:
+        return offers
+    bound = (*requirements, *sorted(strays))
+    return _offers(asked, bound, supported, environment, constraints=constraints, links=links)
+
+
+def named(requirements: Iterable[str]) -> set[str]:
+    """The packages that requirements name."""
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
 
 
 def locate(lock: Lock, pins: Iterable[Pin], environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -66,8 +145,8 @@ def _nowhere(asked: Inputs, pins: Sequence[Pin], error: LockError, environment: 
     if failed is None:
         return FetchError(f"no index says where to get {_names(pins)}: {error.what}", remedy=remedy)
     own = asked.index != "default" and _place(failed[1]).startswith(_place(root(environment)))
-    trio = TRIO if asked.index != "default" else ()
-    there = [pin for pin in pins if (pin.name in trio) == own]
+    built = BUILT if asked.index != "default" else ()
+    there = [pin for pin in pins if (pin.name in built) == own]
     besides = [pin for pin in pins if pin not in there]
     what = f"the {'PyTorch' if own else 'package'} index failed, which was asked for {_names(there)}"
     what += f"; missing too, from another index: {_names(besides)}" if besides else ""
@@ -108,15 +187,23 @@ def folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(folder for folder in named if folder.is_dir())
 
 
-def _links(asked: Inputs, environment: Mapping[str, str], supported: tuple[Tag, ...]) -> tuple[Path, ...]:
-    """Wheels of a suffixed trio in the folders at hand, if all are there; the rest always comes from the index."""
+def _links(
+    asked: Inputs, requirements: Iterable[str], environment: Mapping[str, str], supported: tuple[Tag, ...]
+) -> tuple[Path, ...]:
+    """Wheels built for the variant in the folders at hand, if all are there; the rest always comes from the index."""
     if asked.index == "default":
         return ()
-    wanted = [text.partition("==") for text in asked.requirements if text.partition("==")[0] in TRIO]
+    wanted = [requirement for requirement in map(Requirement, requirements) if named([str(requirement)]) <= set(BUILT)]
     files = [file for folder in folders(environment) for file in sorted(folder.glob("*.whl"))]
     usable = [file for file in files if tags.rank(file.name, supported) is not None]
-    found = [file for name, _, version in wanted for file in usable if file.name.startswith(f"{name}-{version}-")]
-    return tuple(found) if len({file.name.partition("-")[0] for file in found}) == len(wanted) else ()
+    found = {file: requirement for file in usable for requirement in wanted if meets(file.name, requirement)}
+    return tuple(found) if len(set(map(str, found.values()))) == len(wanted) else ()
+
+
+def meets(filename: str, requirement: Requirement) -> bool:
+    """Whether a wheel is what is asked for, by its name and version."""
+    name, version, _, _ = parse_wheel_filename(filename)
+    return name == canonicalize_name(requirement.name) and requirement.specifier.contains(version, prereleases=True)
 
 
 def _choose(offers: Sequence[Offer], supported: tuple[Tag, ...], target: str) -> list[Offer]:
@@ -136,7 +223,8 @@ def _choose(offers: Sequence[Offer], supported: tuple[Tag, ...], target: str) ->
     return list(best.values())
 
 
-def _pin(offer: Offer, environment: Mapping[str, str]) -> Pin:
+def pin(offer: Offer, environment: Mapping[str, str]) -> Pin:
+    """What a lock says of an offer; the server is asked for a size that the index leaves open."""
     size = offer.size if offer.size is not None else _size(offer, environment)
     return Pin(name=offer.name, version=offer.version, sha256=offer.sha256, filename=offer.filename, size=size)
 

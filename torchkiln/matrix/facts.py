@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -148,6 +149,7 @@ class OptionFact(Row):
 class TritonPackageFact(Row):
     """What an accelerator's build calls its Triton."""
 
+    torch: str
     name: str
 
 
@@ -194,6 +196,19 @@ class WheelFact(Row):
 
     file: str
     sha256: str
+    by: Texts = ()
+    """Who states it, independently of one another."""
+    size: int = 0
+    """Bytes; 0 if nobody states it."""
+
+
+class NeedFact(Row):
+    """What a build of torch on the PyTorch index asks for that the one on PyPI does not."""
+
+    torch: str
+    variant: str
+    requires: Texts
+    confidence: Text = ""
 
 
 class Facts(Row):
@@ -219,6 +234,7 @@ class Facts(Row):
     suites: tuple[SuiteFact, ...]
     tools: tuple[ToolFact, ...]
     wheels: tuple[WheelFact, ...]
+    needs: tuple[NeedFact, ...]
 
 
 def read(path: Path = FACTS) -> Facts:
@@ -246,6 +262,7 @@ def read(path: Path = FACTS) -> Facts:
             "suites": found["suites"]["rows"],
             "tools": found["base_toolchain"]["rows"],
             "wheels": found["index_wheels"],
+            "needs": found["index_requirements"],
         }
     )
 
@@ -392,3 +409,20 @@ def complete(facts: Facts, stated: Accelerator, torch: str) -> Accelerator:
 def hashes(facts: Facts) -> dict[str, str]:
     """Known sha256 of wheels on the PyTorch index, by file name."""
     return {row.file: row.sha256 for row in facts.wheels}
+
+
+def rocm_triton(facts: Facts, torch: str, python: str) -> str:
+    """The package that a ROCm build of torch asks for as its Triton, as of the nearest release known; empty for none.
+
+    None where torch has no Triton for that Python, or none is known for a release so old.
+    """
+    limit = next((row.triton_only_for_python for row in facts.triton if covers(row.torch, torch)), "any")
+    if limit != "any" and not SpecifierSet(limit).contains(python):
+        return ""
+    known = [row for row in facts.triton_rocm if _parts(row.torch) <= _parts(torch)]
+    return max(known, key=lambda row: _parts(row.torch)).name if known else ""
+
+
+def needs(facts: Facts, torch: str, variant: str) -> NeedFact | None:
+    """What a build on the PyTorch index asks for beside what the one on PyPI does, if that is known."""
+    return next((row for row in facts.needs if (row.torch, row.variant) == (torch, variant)), None)
