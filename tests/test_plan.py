@@ -101,6 +101,28 @@ def test_a_wheel_of_unknown_size_keeps_a_layer_to_itself() -> None:
         assert grouped[1][0].name == "unknown"
 
 
+def test_what_is_added_lies_on_top() -> None:
+    """Rows with a flavour's wheels, or a user's, share every layer of wheels and bytecode with the rows without."""
+    own = tuple(pin(f"own{n:02}", size=n) for n in range(50))
+    more = (pin("added", 10**9), pin("nvidia-added", 10**9))
+    joined = replace(lock(*own, *more), parts=(own, more))
+    below, above = (plan.plan(TARGET, one, BASE, SUITE).layers for one in (lock(*own), joined))
+    assert above[: len(below) - 1] == below[:-1]
+    assert [spec.title for spec in above[len(below) - 1 :]] == [
+        "nvidia-added 1",
+        "added 1",
+        "bytecode of added 1",
+        "validation suite",
+    ]
+
+
+def test_layers_stay_few_whatever_is_added() -> None:
+    """A long list of additions shares layers too."""
+    parts = tuple(tuple(pin(f"{name}{n:03}", size=n) for n in range(200)) for name in ("own", "flavour", "extra"))
+    joined = replace(lock(*(one for part in parts for one in part)), parts=parts)
+    assert len(plan.plan(TARGET, joined, BASE, SUITE).layers) <= plan.LAYER_LIMIT
+
+
 def test_no_room_is_refused() -> None:
     """A plan that cannot be is an error, not a truncated image."""
     with pytest.raises(PlanError, match="no room"):

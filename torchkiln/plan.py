@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 LAYER_LIMIT = 120
 """Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
+ROOM = (40, 9, 8)
+"""Groups of wheels, each a layer of files and one of bytecode: for what rows share, and for up to two additions.
+
+Each is grouped by itself and lies on top of the others, so that an addition changes no layer below it.
+"""
 LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
 NVIDIA = "nvidia-"
@@ -275,20 +280,36 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         python=target.base.python,
         protected=tuple(f"{pin.name}=={pin.version.split('+')[0]}" for pin in lock.pins if pin.name in TRIO),
     )
-    nvidia = tuple(pin for pin in lock.pins if pin.name.startswith(NVIDIA))
-    toolkit = (ToolkitSpec(pins=nvidia),) if has_toolkit(target) else ()
-    room = (LAYER_LIMIT - 3 - len(toolkit)) // 2  # a group needs its wheel layer and its bytecode layer
-    grouped = groups(lock.pins, room)
-    compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
+    shared, *additions = lock.parts or (lock.pins,)
+    own = [shared, *(additions[:-1] if target.extra else additions)]
+    nvidia = sorted((pin for part in own for pin in part if pin.name.startswith(NVIDIA)), key=lambda pin: pin.name)
+    python = base.python or target.base.python
+    wheels, compiled = _stack(shared, ROOM[0], python)
     layers: tuple[LayerSpec, ...] = (
         BaseSpec(base=target.base, lock=base, recipe=recipe, arch=target.arch),
-        *(WheelSpec(pins=group) for group in grouped),
+        *wheels,
         environment,
-        *toolkit,
-        *(BytecodeSpec(pins=group, python=base.python or target.base.python) for group in compiled if group),
+        *((ToolkitSpec(pins=tuple(nvidia)),) if has_toolkit(target) else ()),
+        *compiled,
+        *(
+            spec
+            for part, room in zip(additions, ROOM[1:], strict=False)
+            for kind in _stack(part, room, python)
+            for spec in kind
+        ),
         suite,
     )
     return ImagePlan(target=target.id, layers=layers, config=config(target, lock))
+
+
+def _stack(pins: tuple[Pin, ...], room: int, python: str) -> tuple[tuple[WheelSpec, ...], tuple[BytecodeSpec, ...]]:
+    """The layers of wheels that were locked together: their files, and their bytecode."""
+    grouped = groups(pins, room)
+    compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
+    return (
+        tuple(WheelSpec(pins=group) for group in grouped),
+        tuple(BytecodeSpec(pins=group, python=python) for group in compiled if group),
+    )
 
 
 def to_json(planned: ImagePlan) -> dict[str, Any]:
