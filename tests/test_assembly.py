@@ -7,7 +7,7 @@ import pytest
 from tests import toys
 from torchkiln import assembly
 from torchkiln.errors import LockError
-from torchkiln.lock import lockfile
+from torchkiln.lock import baselock, lockfile
 from torchkiln.lock.lockfile import Inputs
 from torchkiln.matrix.target import Base
 from torchkiln.oci.image import Config
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BASE = BaseSpec(
     base=Base(id="bookworm", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("python3",)),
-    lock=lockfile.make_base([("libpython3.11-minimal", "3.11.2-6")]),
+    lock=baselock.make([("libpython3.11-minimal", "3.11.2-6")]),
 )
 
 

@@ -12,7 +12,8 @@ from tests.kiln import ROOT
 from torchkiln import plan
 from torchkiln.errors import PlanError
 from torchkiln.lock import rows
-from torchkiln.lock.lockfile import BaseLock, Lock, Pin
+from torchkiln.lock.baselock import BaseLock
+from torchkiln.lock.lockfile import Lock, Pin
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target, select
 

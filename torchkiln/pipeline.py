@@ -17,7 +17,7 @@ from torchkiln.errors import ImageError, StoreError, VerifyError
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import debian
-from torchkiln.lock import lockfile, resolve, rows
+from torchkiln.lock import baselock, lockfile, resolve, rows
 from torchkiln.matrix import compat, facts
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from torchkiln.engines import Engine
     from torchkiln.layers.base.debian import BaseResult
-    from torchkiln.lock.lockfile import BaseLock, Lock
+    from torchkiln.lock.baselock import BaseLock
+    from torchkiln.lock.lockfile import Lock
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Descriptor, Image
@@ -82,7 +83,7 @@ def relock(project: Project, targets: Sequence[Target], *, bases: bool) -> tuple
                 packages = debian.packages(
                     project.home, target.base, recipe=debian.recipe(), environment=project.environment
                 )
-                texts[listed] = lockfile.render_base(packages)
+                texts[listed] = baselock.render(packages)
     for path, text in texts.items():
         write_atomically(path, text.encode())
     return tuple(texts)

@@ -15,7 +15,8 @@ from torchkiln.oci import digest as digests
 from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
 
 if TYPE_CHECKING:
-    from torchkiln.lock.lockfile import BaseLock, Lock, Pin
+    from torchkiln.lock.baselock import BaseLock
+    from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Base, Target
 
 LAYER_LIMIT = 120

@@ -12,7 +12,7 @@ import pytest
 from torchkiln import home as homes
 from torchkiln import plan
 from torchkiln.layers.base import debian
-from torchkiln.lock import lockfile
+from torchkiln.lock import baselock
 from torchkiln.matrix import schema
 from torchkiln.oci.store import Store
 
@@ -38,7 +38,7 @@ def _made(name: str, folder: Path) -> Made:
     """A base of the matrix in a home of its own."""
     home = homes.prepare(homes.Home(folder))
     recipe = debian.recipe(ROOT / "images" / "bases" / "debian")
-    lock = lockfile.read_base(ROOT / "images" / "locks" / f"base-{name}.txt")
+    lock = baselock.read(ROOT / "images" / "locks" / f"base-{name}.txt")
     spec = plan.BaseSpec(base=schema.load(ROOT / "matrix.yaml").bases[name], lock=lock, recipe=recipe.digest)
     store = Store(home.store)
     result = debian.build(home, store, spec, recipe=recipe, frozen=False, environment=os.environ)

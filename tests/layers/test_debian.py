@@ -28,7 +28,7 @@ from torchkiln.errors import BaseError, HostError, PlanError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.layers.base import bootstrap, debian, distribution, userland
 from torchkiln.layers.base.distribution import DEBIAN, UBUNTU
-from torchkiln.lock import lockfile
+from torchkiln.lock import baselock
 from torchkiln.matrix.target import Base
 from torchkiln.oci.image import Config, Image
 from torchkiln.oci.store import Store
@@ -101,7 +101,7 @@ def _bytes(content: Content) -> bytes:
 
 def spec(packages: tuple[tuple[str, str], ...]) -> plan.BaseSpec:
     """A base with a lock of these packages."""
-    return plan.BaseSpec(base=BASE, lock=lockfile.make_base(packages), recipe=RECIPE.digest)
+    return plan.BaseSpec(base=BASE, lock=baselock.make(packages), recipe=RECIPE.digest)
 
 
 @pytest.mark.parametrize(
@@ -437,12 +437,12 @@ from torchkiln.layers.base import debian
 from torchkiln.matrix import schema
 from torchkiln.oci.store import Store
 from torchkiln.plan import BaseSpec
-from torchkiln.lock import lockfile
+from torchkiln.lock import baselock
 root, where = Path(sys.argv[1]), Path(sys.argv[2])
 home = homes.prepare(homes.Home(where))
 recipe = debian.recipe(root / "images/bases/debian")
 base = schema.load(root / "matrix.yaml").bases["bookworm"]
-spec = BaseSpec(base=base, lock=lockfile.make_base(()), recipe=recipe.digest)
+spec = BaseSpec(base=base, lock=baselock.make(()), recipe=recipe.digest)
 result = debian.build(home, Store(home.store), spec, recipe=recipe, frozen=False, environment=os.environ)
 print(json.dumps(result.layer.to_json()))
 """
@@ -509,7 +509,7 @@ def test_capabilities_of_packages_are_in_the_layer(home: Home) -> None:
     if os.geteuid() != 0:
         pytest.skip("file capabilities need root")
     base = replace(BASE, packages=("libcap2-bin", "iputils-ping"))
-    planned = plan.BaseSpec(base=base, lock=lockfile.make_base(()), recipe=RECIPE.digest)
+    planned = plan.BaseSpec(base=base, lock=baselock.make(()), recipe=RECIPE.digest)
     recipe = replace(debian.recipe(ROOT / "images" / "bases" / "debian"), rootfs={})
     planned = replace(planned, recipe=recipe.digest)
     store = Store(home.store)
@@ -523,7 +523,7 @@ def test_capabilities_of_packages_are_in_the_layer(home: Home) -> None:
 @pytest.mark.network
 def test_the_archive_moving_on_is_refused_under_frozen(bookworm: Made) -> None:
     """The real base against a lock of yesterday."""
-    yesterday = lockfile.make_base((*bookworm.result.packages.packages[1:], ("zz-gone", "1")))
+    yesterday = baselock.make((*bookworm.result.packages.packages[1:], ("zz-gone", "1")))
     planned = replace(bookworm.spec, lock=yesterday)
     entry = bookworm.home.lookup(bookworm.spec.key)
     assert entry is not None

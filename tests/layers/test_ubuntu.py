@@ -22,7 +22,7 @@ from tests.toys import unpacked
 from torchkiln.errors import BaseError
 from torchkiln.layers.base import debian
 from torchkiln.layers.base.distribution import SUITES, UBUNTU
-from torchkiln.lock import lockfile
+from torchkiln.lock import baselock
 from torchkiln.matrix import schema
 from torchkiln.oci.store import Store
 from torchkiln.plan import BaseSpec
@@ -55,7 +55,7 @@ def said(*command: str, cwd: Path | None = None) -> str:
 
 def closure(names: tuple[str, ...]) -> set[str]:
     """These packages, the essential ones, and what all of them need, as far as the base of Debian 12 has it."""
-    lock = lockfile.read_base(ROOT / "images" / "locks" / "base-bookworm.txt")
+    lock = baselock.read(ROOT / "images" / "locks" / "base-bookworm.txt")
     known = {name for name, _ in lock.packages}
     about = said("apt-cache", "show", "--no-all-versions", *sorted(known)).split("\n\n")
     essential = [re.findall(r"^Package: (.+)$", text, re.MULTILINE)[0] for text in about if "\nEssential: yes" in text]
@@ -142,7 +142,7 @@ def jammy(archive: Archive) -> Base:
 def build(home: Home, base: Base, mirror: str) -> BaseResult:
     """The base, with a mirror for Ubuntu in the environment and one for Debian that must not be asked."""
     recipe = debian.recipe(ROOT / "images" / "bases" / "debian")
-    spec = BaseSpec(base=base, lock=lockfile.make_base(()), recipe=recipe.digest)
+    spec = BaseSpec(base=base, lock=baselock.make(()), recipe=recipe.digest)
     environment = {UBUNTU.mirror: mirror, "TORCHKILN_DEBIAN_MIRROR": "http://127.0.0.1:1/debian"}
     return debian.build(home, Store(home.store), spec, recipe=recipe, frozen=False, environment=environment)
 

@@ -85,33 +85,6 @@ def test_all_problems_are_told_at_once() -> None:
     assert raised.value.where == "x.txt"
 
 
-debian_names = st.from_regex(r"[a-z0-9][a-z0-9+.-]{1,12}(:amd64)?", fullmatch=True)
-debian_versions = st.from_regex(r"([0-9]:)?[0-9][A-Za-z0-9.+~-]{0,12}", fullmatch=True)
-
-
-@given(st.dictionaries(debian_names, debian_versions, max_size=8))
-def test_a_base_lock_survives_its_text_form(packages: dict[str, str]) -> None:
-    """parse_base(render_base(lock)) is the lock, checksum included."""
-    lock = lockfile.make_base(packages.items())
-    assert lockfile.parse_base(lockfile.render_base(lock)) == lock
-
-
-def test_a_base_lock_refuses_other_lines() -> None:
-    """A line without a version, or a package listed twice, is named."""
-    with pytest.raises(LockError) as raised:
-        lockfile.parse_base("gcc=1\ngcc=2\ntini\n")
-    assert "'tini' is not name=version" in str(raised.value)
-    assert "gcc is listed twice" in str(raised.value)
-
-
-def test_difference_says_what_an_archive_changed() -> None:
-    """Changed, added and removed packages are told apart; equal ones are left out."""
-    before = lockfile.make_base([("gcc", "12.2"), ("tini", "0.19"), ("old", "1")])
-    after = lockfile.make_base([("gcc", "12.3"), ("tini", "0.19"), ("new", "1")])
-    assert lockfile.difference(before, after) == ("gcc 12.2 → 12.3", "+ new 1", "- old 1")
-    assert lockfile.difference(before, before) == ()
-
-
 @pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_pip_and_uv_install_from_a_lock(tool: str, tmp_path: Path) -> None:
     """A lock is a requirements file: hashes are required and met, and another file under the name is refused."""

@@ -14,7 +14,7 @@ import uv
 from tests import toys
 from torchkiln import process
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import fit, lockfile, rows, sections
+from torchkiln.lock import baselock, fit, lockfile, rows, sections
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
@@ -174,8 +174,8 @@ def test_hashes_that_nobody_confirmed_are_marked() -> None:
 def write(folder: Path, file: LockFile = FILE, python: str = ROW.base.python) -> None:
     """What a checkout would hold."""
     folder.joinpath(ROW.lock_name).write_text(sections.render(file))
-    listed = lockfile.make_base([(f"libpython{python}-minimal", f"{python}.2-6")])
-    folder.joinpath(ROW.base.lock_name).write_text(lockfile.render_base(listed))
+    listed = baselock.make([(f"libpython{python}-minimal", f"{python}.2-6")])
+    folder.joinpath(ROW.base.lock_name).write_text(baselock.render(listed))
 
 
 def test_the_state_of_a_row_is_told_by_its_files(tmp_path: Path) -> None:

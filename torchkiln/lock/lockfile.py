@@ -31,8 +31,6 @@ UNCONFIRMED = "a single source, unconfirmed"
 """How the source of a hash reads that nobody has confirmed yet."""
 BIGGEST = 1 << 33
 """Bytes; no wheel of the trio has as many."""
-BASE_PIN = re.compile(r"([a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?)=([A-Za-z0-9.+:~-]+)")
-"""Debian policy 5.6.1 and 5.6.12: package names, with an architecture where dpkg needs one, and versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,24 +98,6 @@ class Lock:
     def unconfirmed(self) -> tuple[str, ...]:
         """The packages whose hash has a single source."""
         return tuple(name for name, text in self.sources if UNCONFIRMED in text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseLock:
-    """The Debian packages a base is expected to hold."""
-
-    packages: tuple[tuple[str, str], ...]
-    """(name, version), sorted by name."""
-    digest: str
-    """sha256 of the lock file's bytes: `sha256:` and hex."""
-
-    @property
-    def python(self) -> str:
-        """Upstream version of the interpreter, for example `3.11.2`; empty if the base lists none."""
-        for name, version in self.packages:
-            if name.startswith("libpython3.") and name.endswith("-minimal"):
-                return version.split(":")[-1].split("-")[0]
-        return ""
 
 
 def make(asked: Inputs, pins: Iterable[Pin], resolver: str, sources: Iterable[tuple[str, str]] = ()) -> Lock:
@@ -203,51 +183,3 @@ def text_of(path: Path, remedy: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         again = f"git restore the file and make it readable, or write it anew: {remedy}"
         raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=again) from error
-
-
-def make_base(packages: Iterable[tuple[str, str]]) -> BaseLock:
-    """A base lock with its checksum."""
-    ordered = tuple(sorted(packages))
-    return BaseLock(packages=ordered, digest=digests.of_bytes(_base_text(ordered).encode()))
-
-
-def render_base(lock: BaseLock) -> str:
-    """The base lock file; parse_base() gives the same lock back."""
-    return _base_text(lock.packages)
-
-
-def _base_text(packages: tuple[tuple[str, str], ...]) -> str:
-    heading = "# One Debian package a line, as installed in the base; written by ./inv lock.\n"
-    return heading + "".join(f"{name}={version}\n" for name, version in packages)
-
-
-def parse_base(text: str, *, where: str = "base lock") -> BaseLock:
-    """Read a base lock file; LockError lists every line that is none."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    found = [BASE_PIN.fullmatch(line) for line in lines]
-    wrong = [line for line, match in zip(lines, found, strict=True) if match is None]
-    packages = [(match[1], match[2]) for match in found if match]
-    problems = [f"{line[:120]!r} is not name=version" for line in wrong]
-    problems += [f"{name} is listed twice" for name in _repeated(name for name, _ in packages)]
-    if problems:
-        raise LockError("; ".join(problems), where=where, remedy="git restore the file")
-    return BaseLock(packages=tuple(sorted(packages)), digest=digests.of_bytes(text.encode()))
-
-
-def read_base(path: Path, *, remedy: str = "./inv lock") -> BaseLock:
-    """The base lock in a file; LockError if there is none."""
-    return parse_base(text_of(path, remedy), where=str(path))
-
-
-def difference(expected: BaseLock, found: BaseLock) -> tuple[str, ...]:
-    """What an archive that moved on changed, one line a package: `name 1 → 2`, `+ name 2`, `- name 1`."""
-    before, after = dict(expected.packages), dict(found.packages)
-    lines = []
-    for name in sorted(before.keys() | after.keys()):
-        if name not in before:
-            lines.append(f"+ {name} {after[name]}")
-        elif name not in after:
-            lines.append(f"- {name} {before[name]}")
-        elif before[name] != after[name]:
-            lines.append(f"{name} {before[name]} → {after[name]}")
-    return tuple(lines)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import fit, lockfile, sections
+from torchkiln.lock import baselock, fit, sections
 from torchkiln.lock.sections import LockFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchkiln.lock.lockfile import BaseLock, Lock
+    from torchkiln.lock.baselock import BaseLock
+    from torchkiln.lock.lockfile import Lock
     from torchkiln.matrix.target import Target
 
 State = Literal["locked", "unlocked", "stale"]
@@ -37,7 +38,7 @@ def at(path: Path, target: Target) -> LockFile:
 def packages(folder: Path, target: Target) -> BaseLock:
     """The package list of a row's base; LockError says what to run if there is none, or one of another Python."""
     path, remedy = folder / target.base.lock_name, f"{fit.command(target)} --base"
-    listed = lockfile.read_base(path, remedy=remedy)
+    listed = baselock.read(path, remedy=remedy)
     if listed.python and not listed.python.startswith(f"{target.base.python}."):
         what = f"{path.name} lists Python {listed.python}, and {target.base.id} has {target.base.python}"
         raise LockError(what, where=str(path), remedy=remedy)

@@ -21,6 +21,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+PLAIN_TYPE = "application/vnd.oci.image.layer.v1.tar"
 REF_NAME = "org.opencontainers.image.ref.name"
 """The annotation by which an index names an image (annotations.md)."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -16,7 +16,17 @@ from torchkiln.errors import ImageError, VerifyError
 from torchkiln.oci import content
 from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
-from torchkiln.oci.image import ARCHITECTURES, HISTORY, INDEX_TYPE, LAYER_TYPE, REF_NAME, Descriptor, Image, Layer
+from torchkiln.oci.image import (
+    ARCHITECTURES,
+    HISTORY,
+    INDEX_TYPE,
+    LAYER_TYPE,
+    PLAIN_TYPE,
+    REF_NAME,
+    Descriptor,
+    Image,
+    Layer,
+)
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
     from torchkiln.oci.digest import Digest
 
 INDEX_TYPES = (INDEX_TYPE, "application/vnd.docker.distribution.manifest.list.v2+json")
-PLAIN_TYPE = "application/vnd.oci.image.layer.v1.tar"
 LARGEST_DOCUMENT = 16 << 20
 
 

@@ -16,7 +16,7 @@ from torchkiln.console import step, warn
 from torchkiln.errors import BaseError, PlanError
 from torchkiln.layers.archive import write_layer
 from torchkiln.layers.base import bootstrap, userland
-from torchkiln.lock import lockfile
+from torchkiln.lock import baselock
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import canonical, recorded
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torchkiln.home import Home
-    from torchkiln.lock.lockfile import BaseLock
+    from torchkiln.lock.baselock import BaseLock
     from torchkiln.matrix.target import Base
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Layer
@@ -90,14 +90,14 @@ def build(
         found = _known(home, store, spec.key)
         if found is None:
             with step(f"base {spec.base.id}"), _userland(home, spec.base, recipe, environment) as tar:
-                packages = lockfile.make_base(userland.packages(tar))
+                packages = baselock.make(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
                 layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
             _remember(home, spec.key, layer, packages)
             found = layer, packages
     layer, packages = found
     _refuse(spec, packages, frozen=frozen)
-    difference = lockfile.difference(spec.lock, packages)
+    difference = baselock.difference(spec.lock, packages)
     if difference:
         warn(f"base {spec.base.id}: the archive has moved on from the lock: {_short(difference)}")
     return BaseResult(layer=layer, packages=packages, difference=difference)
@@ -106,7 +106,7 @@ def build(
 def packages(home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str]) -> BaseLock:
     """What the archive would put into a base today: the new lock; BaseError or HostError as `build`."""
     with step(f"packages of base {base.id}"), _userland(home, base, recipe, environment) as tar:
-        return lockfile.make_base(userland.packages(tar))
+        return baselock.make(userland.packages(tar))
 
 
 @contextmanager
@@ -123,10 +123,10 @@ def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
     if entry is None or layer is None or not store.has(layer.descriptor):
         return None
     if "packages" in entry:
-        packages = lockfile.make_base((str(name), str(version)) for name, version in entry["packages"])
+        packages = baselock.make((str(name), str(version)) for name, version in entry["packages"])
     else:
         with step("packages of a base from elsewhere"):
-            packages = lockfile.make_base(userland.packages(store.path(layer.descriptor.digest)))
+            packages = baselock.make(userland.packages(store.path(layer.descriptor.digest)))
         _remember(home, key, layer, packages)
     return layer, packages
 
@@ -136,7 +136,7 @@ def _remember(home: Home, key: str, layer: Layer, packages: BaseLock) -> None:
 
 
 def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:
-    difference = lockfile.difference(spec.lock, packages)
+    difference = baselock.difference(spec.lock, packages)
     if difference and frozen:
         raise BaseError(
             f"the archive has moved on from the lock: {_short(difference)}",
