@@ -7,11 +7,13 @@ import pytest
 from tests import toys
 from torchkiln import assembly
 from torchkiln.errors import LockError
+from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.lock import baselock, lockfile
 from torchkiln.lock.lockfile import Inputs
 from torchkiln.matrix.target import Base
 from torchkiln.oci.image import Config
-from torchkiln.plan import BaseSpec, ImagePlan, WheelSpec
+from torchkiln.oci.store import Store
+from torchkiln.plan import BaseSpec, BytecodeSpec, ImagePlan, WheelSpec
 from torchkiln.project import Project
 
 if TYPE_CHECKING:
@@ -34,6 +36,23 @@ def wheels(home: Home, root: Path, *paths: Path) -> Mapping[str, Path]:
     plan = ImagePlan(target="row", layers=(BASE, spec), config=Config())
     project = Project(root=root, home=home, environment={"TORCHKILN_FIND_LINKS": str(root)})
     return assembly._wheels(project, plan, lock, {}, [spec])
+
+
+def test_a_layer_that_holds_nothing_is_left_out(tmp_path: Path) -> None:
+    """A wheel of type stubs has no module to compile: its bytecode is no layer, and the plan says so too."""
+    store = Store(tmp_path)
+    pin = lockfile.Pin(name="types-toy", version="1", sha256="0" * 64, filename="types_toy-1-py3-none-any.whl", size=9)
+    plan = ImagePlan(
+        target="row",
+        layers=(BASE, WheelSpec(pins=(pin,)), BytecodeSpec(pins=(pin,), python="3.11.2")),
+        config=Config(),
+    )
+    full = [
+        write_layer(store, name, [(Entry(path=name, kind="directory", mode=0o755), None)]) for name in ("base", "wheel")
+    ]
+    kept, image = assembly.put_together(plan, [*full, write_layer(store, "bytecode", [])])
+    assert [layer.title for layer in image.layers] == ["base", "wheel"]
+    assert kept.layers == plan.layers[:2]
 
 
 def test_a_pin_deleted_from_a_lock_is_noticed_before_layers_are_made(home: Home, tmp_path: Path) -> None:

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from torchkiln.project import Project
 
 
-def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, stages: dict[str, float]) -> Image:
-    """The image of a plan; `stages` is told the seconds of each."""
+def assemble(
+    project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, stages: dict[str, float]
+) -> tuple[ImagePlan, Image]:
+    """The image of a plan, and the plan as it was carried out; `stages` is told the seconds of each."""
     with project.home.lock("assemble"):  # a second build waits, and then finds the layers it shares
         known = {spec.key: layer for spec in plan.layers if (layer := _known(project, spec)) is not None}
         missing = [spec for spec in plan.layers if spec.key not in known]
@@ -50,8 +52,17 @@ def assemble(project: Project, plan: ImagePlan, lock: Lock, *, frozen: bool, sta
                 for spec in missing
                 if isinstance(spec, EnvironmentSpec | ToolkitSpec | SuiteSpec)
             }
-    layers = [made.layer if isinstance(spec, BaseSpec) else known[spec.key] for spec in plan.layers]
-    return append(Image(config=plan.config), layers)
+    return put_together(plan, [made.layer if isinstance(spec, BaseSpec) else known[spec.key] for spec in plan.layers])
+
+
+def put_together(plan: ImagePlan, layers: Sequence[Layer]) -> tuple[ImagePlan, Image]:
+    """The image of these layers, less those that turned out to hold nothing; and the plan less the same.
+
+    Whether a wheel has modules to compile is known once it is read: one of data or of type stubs has none.
+    """
+    kept = [(spec, layer) for spec, layer in zip(plan.layers, layers, strict=True) if not layer.empty]
+    image = append(Image(config=plan.config), [layer for _, layer in kept])
+    return replace(plan, layers=tuple(spec for spec, _ in kept)), image
 
 
 def _known(project: Project, spec: LayerSpec) -> Layer | None:

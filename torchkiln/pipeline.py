@@ -95,7 +95,7 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
     with step(target.id), project.home.lock("use", shared=True):
         lock, packages = locked(project, target)
         plan = _planned(project, target, lock, packages)
-        image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
+        plan, image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
         digest = project.store.put_image(image, target.id).digest
         made = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")

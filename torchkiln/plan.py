@@ -28,8 +28,8 @@ Each is grouped by itself and lies on top of the others, so that an addition cha
 """
 LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
-NVIDIA = "nvidia-"
-"""What the names of NVIDIA's wheels begin with."""
+NVIDIA = ("nvidia-", "cuda-toolkit")
+"""What the names of NVIDIA's wheels begin with; cuda-toolkit is a list of them, and holds nothing itself."""
 DEVEL = "devel"
 """The flavour that compiles for the GPU."""
 

@@ -55,6 +55,10 @@ class Descriptor:
         )
 
 
+EMPTY_TAR = 1024
+"""Bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """A compressed blob and the digest (diff_id) and size of the tar inside it."""
@@ -65,6 +69,11 @@ class Layer:
     """Bytes of the tar."""
     title: str = ""
     """What it holds, for people: becomes `created_by` in the history."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the tar has no members: it is two blocks of zeros then (POSIX pax, "ustar Interchange Format")."""
+        return self.unpacked_size <= EMPTY_TAR
 
     def to_json(self) -> dict[str, Any]:
         """For the layer index."""
