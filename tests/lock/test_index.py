@@ -156,6 +156,17 @@ def test_another_of_the_trio_that_an_addition_wants_is_of_the_variant(index: Ind
     assert {name: pin.version for name, pin in pins.items()} == {"speech": "1.0", "torchaudio": "2.8.0+cu126"}
 
 
+def test_what_is_preferred_is_kept_where_it_still_does(index: Index, tmp_path: Path) -> None:
+    """An earlier pin stands though there is something newer; one that the row no longer allows does not."""
+    index.add("filelock", "2.0")
+    preferred = ["filelock==2.0", "triton==3.3.0", "gone==1.0"]
+    environment = index.environment(tmp_path)
+    found = resolve.wheels(fit.asked(CUDA), CUDA, environment, preferred=preferred, hashes={})
+    versions = {pin.name: pin.version for pin in found}
+    assert (versions["filelock"], versions["triton"]) == ("2.0", "3.4.0")
+    assert "gone" not in versions
+
+
 def test_an_addition_that_contradicts_a_pin_is_told_in_words(index: Index, tmp_path: Path) -> None:
     """Nothing of the row gives way to it."""
     index.add("old", "1.0", requires=("torch<2.8",))

@@ -60,12 +60,14 @@ def ask(
     links: Sequence[Path],
     *,
     constraints: Sequence[str] = (),
+    preferred: Sequence[str] = (),
     dependencies: bool = True,
 ) -> tuple[Offer, ...]:
     """What uv chooses for requirements on a platform; LockError in its own words if it can't.
 
     `asked` says the Python, the platform and where the trio comes from. `links` are wheels at hand, which stand in
-    for the PyTorch index. Without `dependencies` only the requirements themselves are looked up.
+    for the PyTorch index. `preferred` are exact pins, kept to where they still do. Without `dependencies` only the
+    requirements themselves are looked up.
     """
     arch, _, glibc = asked.platform.partition(" glibc ")
     with tempfile.TemporaryDirectory(prefix="torchkiln-lock-") as name:
@@ -75,10 +77,12 @@ def ask(
             folder.joinpath("links", link.name).symlink_to(link.absolute())
         index = _index(folder / "links" if links else None, asked.index, environment)
         folder.joinpath("pyproject.toml").write_text(_project(requirements, asked.python, index))
+        if preferred:
+            folder.joinpath("pylock.toml").write_text(_pylock(preferred))
         folder.joinpath("constraints.txt").write_text("".join(f"{text}\n" for text in constraints))
         done = process.run(
             [
-                *(uv.find_uv_bin(), "pip", "compile", "pyproject.toml", "--format", "pylock.toml", "--no-header"),
+                *(uv.find_uv_bin(), "pip", "compile", "pyproject.toml", "--output-file", "pylock.toml", "--no-header"),
                 *("--python", sys.executable, "--python-version", asked.python, "--no-python-downloads"),
                 *("--python-platform", _platform(arch, glibc), "--only-binary", ":all:"),
                 *(("--constraints", "constraints.txt") if constraints else ()),
@@ -163,6 +167,14 @@ def _project(requirements: Sequence[str], python: str, index: Sequence[str]) -> 
     if index:
         lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in BUILT)]
         lines += ["[[tool.uv.index]]", 'name = "pytorch"', *index, "explicit = true"]
+    return "\n".join(lines) + "\n"
+
+
+def _pylock(preferred: Sequence[str]) -> str:
+    """An earlier answer (PEP 751), to which uv keeps as far as it can."""
+    lines = ['lock-version = "1.0"', 'created-by = "torchkiln"']
+    for name, _, version in (text.partition("==") for text in preferred):
+        lines += ["[[packages]]", f"name = {json.dumps(name)}", f"version = {json.dumps(version)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from torchkiln.errors import LockError
 from torchkiln.lock import fit, metadata, resolve, tags
 from torchkiln.lock.index import BUILT, ask
+from torchkiln.lock.lockfile import UNCONFIRMED, Pin
+from torchkiln.lock.renew import Chosen
 from torchkiln.matrix import facts
 
 if TYPE_CHECKING:
@@ -28,21 +30,12 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from torchkiln.lock.index import Offer
-    from torchkiln.lock.lockfile import Inputs, Pin
+    from torchkiln.lock.lockfile import Inputs
     from torchkiln.matrix.facts import Facts, WheelFact
     from torchkiln.matrix.target import Target
 
 ACCELERATED = re.compile(r"nvidia-.+|cuda-.+|triton|triton-.+|pytorch-triton.*")
 """Packages that torch asks for because of its accelerator."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What a lock made from facts pins, and whose word each hash of the PyTorch index is."""
-
-    pins: tuple[Pin, ...]
-    sources: Mapping[str, str]
-    """By the name of the package, for the heading of the lock."""
 
 
 def lockable(target: Target, known: Facts) -> tuple[str, ...]:
@@ -69,34 +62,34 @@ def wheels(
     known: Facts,
     *,
     constraints: Sequence[str] = (),
-) -> Known:
-    """As resolve.wheels, with the PyTorch index as the facts know it; LockError names what they lack.
-
-    The size of a file that no fact states is 0.
-    """
+    preferred: Sequence[str] = (),
+) -> Chosen:
+    """As resolve.wheels, with the PyTorch index as the facts know it; LockError names what they lack."""
     if missing := lockable(target, known):
         what = f"the facts do not hold all that {target.id} needs of the PyTorch index: {'; '.join(missing)}"
         remedy = f"where that index can be reached: ./inv lock --target {target.id}"
         raise LockError(what, where="torchkiln/matrix/facts.yaml", remedy=remedy)
     with tempfile.TemporaryDirectory(prefix="torchkiln-known-") as folder:
         links = list(_stand_ins(Path(folder), target, known, environment))
-        offers = resolve.choose(asked, target, environment, constraints=constraints, links=links)
+        offers = resolve.choose(asked, target, environment, constraints=constraints, preferred=preferred, links=links)
     files = {row.file: row for row in known.wheels}
     pins = tuple(_pin(offer, files.get(offer.filename), environment) for offer in offers)
     stated = {pin.name: files[pin.filename] for pin in pins if pin.filename in files}
-    return Known(pins=pins, sources={name: _source(row) for name, row in stated.items()})
+    return Chosen(pins=pins, sources={name: _source(row) for name, row in stated.items()})
 
 
 def _pin(offer: Offer, fact: WheelFact | None, environment: Mapping[str, str]) -> Pin:
     if fact is None:
         return resolve.pin(offer, environment)
-    return resolve.pin(replace(offer, sha256=fact.sha256, size=fact.size), environment)
+    return Pin(
+        name=offer.name, version=offer.version, sha256=fact.sha256, filename=offer.filename, size=fact.size or None
+    )
 
 
 def _source(fact: WheelFact) -> str:
-    if len(fact.by) < 2:  # noqa: PLR2004  one is nobody's confirmation
-        return f"facts.yaml, a single source, unconfirmed: {', '.join(fact.by)}"
-    return f"facts.yaml, {len(fact.by)} sources that agree: {', '.join(fact.by)}"
+    """Whose word a hash is, for the heading of a lock."""
+    said = UNCONFIRMED if len(fact.by) < 2 else f"{len(fact.by)} sources that agree"  # noqa: PLR2004  two confirm
+    return f"facts.yaml, {said}: {', '.join(fact.by)}; its requirements are held against its own metadata at build"
 
 
 def _wanted(target: Target, known: Facts) -> tuple[str, ...]:

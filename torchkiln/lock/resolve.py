@@ -20,7 +20,7 @@ from torchkiln.lock.lockfile import Inputs, Lock, Pin
 from torchkiln.matrix import facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -43,16 +43,17 @@ def wheels(
     environment: Mapping[str, str],
     *,
     constraints: Sequence[str] = (),
+    preferred: Sequence[str] = (),
     hashes: Mapping[str, str] | None = None,
 ) -> tuple[Pin, ...]:
     """One wheel for each package that uv chooses, as pip would pick it; less what `constraints` already pin.
 
-    `constraints` are exact pins (`name==version`) under which more is resolved. `hashes` are known sha256 by file
-    name, those of the facts unless others are given; another one is a HashMismatchError. LockError names every
-    package that has no wheel for the platform.
+    `constraints` are exact pins (`name==version`) under which more is resolved, `preferred` such that are kept to
+    where they still do. `hashes` are known sha256 by file name, those of the facts unless others are given; another
+    one is a HashMismatchError. LockError names every package that has no wheel for the platform.
     """
     known = facts.hashes(facts.read()) if hashes is None else hashes
-    chosen = choose(asked, target, environment, constraints=constraints)
+    chosen = choose(asked, target, environment, constraints=constraints, preferred=preferred)
     _refuse_unhashed(asked, [offer for offer in chosen if offer.filename not in known], environment)
     pins = tuple(pin(offer, environment) for offer in chosen)
     _hold_against(pins, known)
@@ -78,12 +79,18 @@ def choose(
     environment: Mapping[str, str],
     *,
     constraints: Sequence[str] = (),
+    preferred: Sequence[str] = (),
     links: Sequence[Path] = (),
 ) -> list[Offer]:
     """The best wheel of each package that uv chooses; `links` are all there is of the PyTorch index, if given."""
     supported = tags.supported(target.base.python, target.arch, target.base.glibc)
+
+    def answer(requirements: tuple[str, ...]) -> tuple[Offer, ...]:
+        at_hand = links or _links(asked, requirements, environment, supported)
+        return ask(asked, requirements, environment, at_hand, constraints=constraints, preferred=preferred)
+
     requirements = _requirements(asked, constraints, target)
-    offers = _offers(asked, requirements, supported, environment, constraints=constraints, links=links)
+    offers = answer(requirements) if asked.index == "default" else _bound(answer, requirements)
     return _choose([offer for offer in offers if offer.name not in named(constraints)], supported, target.id)
 
 
@@ -100,23 +107,11 @@ def _requirements(asked: Inputs, constraints: Sequence[str], target: Target) -> 
     return (*asked.requirements, *bound, *([triton] if needs else []))
 
 
-def _offers(
-    asked: Inputs,
-    requirements: tuple[str, ...],
-    supported: tuple[Tag, ...],
-    environment: Mapping[str, str],
-    *,
-    constraints: Sequence[str],
-    links: Sequence[Path],
-) -> tuple[Offer, ...]:
+def _bound(answer: Callable[[tuple[str, ...]], tuple[Offer, ...]], requirements: tuple[str, ...]) -> tuple[Offer, ...]:
     """What uv chooses; asked again, with the name bound, for a build of a variant that an addition brought in."""
-    at_hand = links or _links(asked, requirements, environment, supported)
-    offers = ask(asked, requirements, environment, at_hand, constraints=constraints)
+    offers = answer(requirements)
     strays = {offer.name for offer in offers} & set(BUILT) - named(requirements)
-    if asked.index == "default" or not strays:
-        return offers
-    bound = (*requirements, *sorted(strays))
-    return _offers(asked, bound, supported, environment, constraints=constraints, links=links)
+    return _bound(answer, (*requirements, *sorted(strays))) if strays else offers
 
 
 def named(requirements: Iterable[str]) -> set[str]:
