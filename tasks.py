@@ -21,6 +21,9 @@ from torchkiln import home as homes
 from torchkiln import process
 from torchkiln.errors import (
     HostError,
+    LockError,
+    MatrixError,
+    StaleLockError,
     TorchkilnError,
     UsageError,
     ValidationFailedError,
@@ -36,12 +39,14 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Target
     from torchkiln.pipeline import Built
     from torchkiln.project import Project
+    from torchkiln.report.rows import Row
     from torchkiln.validation import ValidationReport
 
 ROOT = Path(__file__).resolve().parent
 README = ROOT / "README.md"
 TARGET = {"target": "id or glob of ./inv matrix; may be repeated"}
 JSON = {"json": "one JSON document on stdout"}
+FORMATS = ("table", "json", "markdown", "github")
 ENGINE = {"engine": "auto, docker or sandbox"}
 
 
@@ -128,6 +133,26 @@ def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
     return select(schema.load(ROOT / "matrix.yaml").targets, patterns)
 
 
+def listed(patterns: Sequence[str]) -> list[Row]:
+    """The rows of --target with their findings and the state of their locks."""
+    from torchkiln.lock import fit, lockfile
+    from torchkiln.matrix import compat, facts
+    from torchkiln.report.rows import Row
+
+    known = facts.read()
+
+    def state(row: Target) -> str:
+        try:
+            fit.check_fresh(lockfile.read(ROOT / "images/locks" / row.lock_name), row)
+        except StaleLockError:
+            return "stale"
+        except LockError:
+            return "unlocked"
+        return "locked"
+
+    return [Row(target=row, findings=compat.lint(row, known), lock=state(row)) for row in rows(patterns)]
+
+
 def built_json(work: Project, built: Built) -> dict[str, Any]:
     """One entry of `build --json`; other programs rely on it."""
     layers = [
@@ -169,35 +194,84 @@ def judge(reports: Sequence[ValidationReport], *, require_pass: bool) -> None:
         )
 
 
-@task(positional=[], iterable=["target"], help=TARGET | JSON)
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET
+    | JSON
+    | {
+        "format": "table, json, markdown (the README's table) or github (one line for a workflow's strategy.matrix)",
+        "verbose": "notes in words too; so it is with one target",
+        "locked": "only rows that have a fresh lock",
+    },
+)
 @guarded
-def matrix(_: Context, target: Sequence[str], json: bool = False) -> None:
-    """List the targets, with what lint finds in them."""
-    from torchkiln.matrix import compat, facts
-    from torchkiln.report import tables
-    from torchkiln.validation import check_required
+def matrix(
+    _: Context,
+    target: Sequence[str],
+    format: str = "",
+    json: bool = False,
+    verbose: bool = False,
+    locked: bool = False,
+) -> None:
+    """List the targets, with what lint finds in them; exits 3 for an error."""
+    from torchkiln.matrix import compat
+    from torchkiln.report import actions
+    from torchkiln.report import rows as report
+    from torchkiln.validation.selection import check_required
 
-    known, chosen = facts.read(), rows(target or ("*",))
-    check_required(chosen, ROOT / "validate")
-    found = [(row, compat.lint(row, known)) for row in chosen]
-    show([compat.to_json(row, findings) for row, findings in found] if json else tables.matrix(found))
-    if any(finding.severity == "error" for _, findings in found for finding in findings):
-        raise SystemExit(3)
+    wanted = format or ("json" if json else "table")
+    if wanted not in FORMATS or (json and wanted != "json"):
+        raise UsageError(
+            f"--format {format} {'contradicts --json' if wanted in FORMATS else 'is not known'}",
+            remedy=f"one of {', '.join(FORMATS)}; --json is --format json",
+        )
+    found = [row for row in listed(target or ("*",)) if row.lock == "locked" or not locked]
+    check_required([row.target for row in found], ROOT / "validate")
+    if wanted == "json":
+        show([compat.to_json(row.target, row.findings) for row in found])
+    elif wanted == "github":
+        show(actions.matrix(found))
+    elif wanted == "markdown":
+        sys.stdout.write(report.markdown(found))
+    else:
+        notes = verbose or len(found) == 1
+        show(report.table(found, notes=notes))
+        show(report.summary(found, notes=notes))
+    refused = [row.target.id for row in found if row.refused]
+    if refused and wanted == "github":
+        sys.stderr.write(f"left out, since lint has errors for them: {', '.join(refused)}\n")
+    elif refused:
+        raise SystemExit(MatrixError.exit_code)
 
 
-@task(positional=[], iterable=["target"], help=TARGET | JSON)
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET | JSON | {"sharing": "bytes of each row, and of all of them with each layer counted once"},
+)
 @guarded
-def plan(_: Context, target: Sequence[str], json: bool = False) -> None:
-    """Show what an image would be made of, without building it."""
+def plan(_: Context, target: Sequence[str], sharing: bool = False, json: bool = False) -> None:
+    """Show what an image would be made of, what that weighs, and which rows share it, without building."""
     from torchkiln import pipeline
-    from torchkiln.plan import to_json
-    from torchkiln.report import tables
+    from torchkiln import sharing as shares
+    from torchkiln.matrix import schema
+    from torchkiln.report import layers
 
-    planned = [pipeline.planned(project(), row) for row in rows(target)]
+    chosen = rows(target)
+    every = chosen if sharing else schema.load(ROOT / "matrix.yaml").targets
+    found = pipeline.family(project(), every)
+    missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
+    if missing and not (sharing and found.plans):
+        raise missing[0]
     if json:
-        show([to_json(one) for one in planned])
-    for one in () if json else planned:
-        show(tables.plan(one))
+        show(shares.to_json_of(found) if sharing else [shares.plan_json(found, row.id) for row in chosen])
+    elif sharing:
+        show(layers.family(found))
+        show(layers.family_said(found))
+    for row in () if json or sharing else chosen:
+        show(layers.plan(found, row.id))
+        show(layers.said(found, row.id))
 
 
 @task(
@@ -456,12 +530,10 @@ def test(_: Context, only: Sequence[str], golden: bool = False) -> None:
 
 def generated() -> dict[Path, str]:
     """What is written from something else: the README's table of targets, and the schema of the matrix for editors."""
-    from torchkiln.matrix import editors, facts, schema
-    from torchkiln.report import tables
+    from torchkiln.matrix import editors, facts
+    from torchkiln.report import rows
 
-    known = facts.read()
-    targets = schema.load(ROOT / "matrix.yaml", known).targets
-    return {README: tables.filled(README.read_text(), targets), editors.SCHEMA: editors.text(known)}
+    return {README: rows.filled(README.read_text(), listed(["*"])), editors.SCHEMA: editors.text(facts.read())}
 
 
 @task

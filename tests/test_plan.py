@@ -24,7 +24,15 @@ TARGET = Target(
     ),
     gpu=Gpu(id="generic"),
     flavour=Flavour(id="runtime"),
-    base=Base(id="bookworm", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("python3",)),
+    base=Base(
+        id="bookworm",
+        kind="debian",
+        default=True,
+        suite="bookworm",
+        python="3.11",
+        glibc="2.36",
+        packages=("python3",),
+    ),
     required=("*",),
 )
 BASE = BaseLock(packages=(("libpython3.11-minimal", "3.11.2-6+deb12u6"),), digest="sha256:" + "b" * 64)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchkiln import assembly, fetch, rootfs, validation
+from torchkiln import assembly, fetch, rootfs, sharing, validation
 from torchkiln.console import note, progress, step
 from torchkiln.engines import table
-from torchkiln.errors import ImageError, StoreError, VerifyError
+from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, StaleLockError, StoreError, VerifyError
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import debian
 from torchkiln.lock import baselock, lockfile, resolve, rows
 from torchkiln.matrix import compat, facts
+from torchkiln.oci.image import recorded
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
@@ -29,14 +30,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from torchkiln.engines import Engine
+    from torchkiln.errors import TorchkilnError
     from torchkiln.layers.base.debian import BaseResult
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock
+    from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Descriptor, Image
     from torchkiln.oci.verify import Mismatch
+    from torchkiln.plan import SuiteSpec
     from torchkiln.project import Project
+    from torchkiln.sharing import Family
     from torchkiln.validation import ValidationReport
 
 
@@ -53,9 +58,9 @@ class Built:
     report: ValidationReport | None
 
 
-def locked(project: Project, target: Target) -> tuple[Lock, BaseLock]:
+def locked(project: Project, target: Target, known: Facts | None = None) -> tuple[Lock, BaseLock]:
     """The committed locks of a row, held against it; MatrixError for a row that the facts refuse."""
-    compat.refuse(target, facts.read())
+    compat.refuse(target, known or facts.read())
     validation.check_required([target], project.suite)
     return rows.read(project.locks, target), rows.packages(project.locks, target)
 
@@ -65,9 +70,26 @@ def planned(project: Project, target: Target) -> ImagePlan:
     return _planned(project, target, *locked(project, target))
 
 
-def _planned(project: Project, target: Target, lock: Lock, base: BaseLock) -> ImagePlan:
-    shipped = suite.spec(project.suite, validation.expectation(target, lock))
+def _planned(
+    project: Project, target: Target, lock: Lock, base: BaseLock, shipped: SuiteSpec | None = None
+) -> ImagePlan:
+    shipped = replace(shipped or suite.spec(project.suite), expectation=validation.expectation(target, lock))
     return plan(target, lock, base, shipped, recipe=debian.recipe().digest)
+
+
+def family(project: Project, targets: Sequence[Target]) -> Family:
+    """What the images of these rows would be made of, side by side; rows that can't be planned are left out."""
+    known, shipped = facts.read(), suite.spec(project.suite)
+    plans: list[ImagePlan] = []
+    left_out: dict[str, TorchkilnError] = {}
+    for target in targets:
+        try:
+            plans.append(_planned(project, target, *locked(project, target, known), shipped))
+        except (MatrixError, LockError, StaleLockError, PlanError) as error:
+            left_out[target.id] = error
+    keys = {spec.key for one in plans for spec in one.layers}
+    made = {key: layer.descriptor.size for key in keys if (layer := recorded(project.home.lookup(key)))}
+    return sharing.family(plans, made, left_out)
 
 
 def relock(project: Project, targets: Sequence[Target], *, bases: bool) -> tuple[Path, ...]:

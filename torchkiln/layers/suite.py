@@ -26,8 +26,8 @@ exec /opt/venv/bin/python -P -B /opt/torchkiln/validate doctor --expect /opt/tor
 """
 
 
-def spec(validate: Path, expectation: bytes) -> SuiteSpec:
-    """What the layer is made from: the suite as it lies in the checkout, and what it holds this row against."""
+def spec(validate: Path, expectation: bytes = b"{}") -> SuiteSpec:
+    """What the layer is made from: the suite as it lies in the checkout, and what it holds a row against."""
     files = ((str(path.relative_to(validate)), _sha256(path.read_bytes())) for path in sources(validate))
     return SuiteSpec(files=tuple(files), expectation=expectation)
 

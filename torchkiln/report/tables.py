@@ -1,4 +1,4 @@
-"""Tables for a terminal, and the README's table of targets."""
+"""Tables for a terminal: their form, what checks answered, what a machine has."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from rich.table import Table
 from torchkiln.matrix.nearest import changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from torchkiln.doctor import Finding as Diagnosis
     from torchkiln.matrix.explain import Explained
-    from torchkiln.matrix.rules import Finding
     from torchkiln.matrix.target import Target
-    from torchkiln.plan import ImagePlan
     from torchkiln.validation import ValidationReport
 
 COLOURS = {"pass": "green", "fail": "red", "environment": "yellow", "not-run": "dim"}
 COLOURS |= {"ok": "green", "missing": "red", "note": "yellow", "incomplete": "yellow"}
 
 
-def _table(*columns: str) -> Table:
+def columns(*names: str) -> Table:
+    """Columns without lines around them, folded where they are too wide."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for name in names:
+        table.add_column(name, overflow="fold")
     return table
 
 
@@ -34,28 +33,9 @@ def _coloured(word: str) -> str:
     return f"[{COLOURS.get(word, 'default')}]{word}[/]"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text that rich must not read as markup."""
     return text.replace("[", r"\[")
-
-
-def matrix(rows: Iterable[tuple[Target, Sequence[Finding]]]) -> Table:
-    """Targets, and what lint finds in them."""
-    table = _table("target", "torch", "vision", "audio", "accelerator", "driver", "python", "base", "findings")
-    for target, findings in rows:
-        release, accelerator = target.release, target.accelerator
-        said = "\n".join(f"{finding.severity}: {finding.message}" for finding in findings)
-        table.add_row(
-            target.id,
-            release.torch,
-            release.torchvision or "-",
-            release.torchaudio or "-",
-            accelerator.id,
-            f"≥ {target.driver_floor}" if target.driver_floor else "-",
-            target.base.python,
-            target.base.id,
-            _plain(said),
-        )
-    return table
 
 
 def explained(found: Explained) -> str:
@@ -102,22 +82,14 @@ def _parts(target: Target) -> str:
     return "; ".join([*words, target.flavour.id, f"{base.id}: Python {base.python}, glibc {base.glibc}", target.arch])
 
 
-def plan(planned: ImagePlan) -> Table:
-    """Layers, lowest first."""
-    table = _table("#", "layer", "key")
-    for number, spec in enumerate(planned.layers, start=1):
-        table.add_row(str(number), _plain(spec.title), spec.key)
-    return table
-
-
 def validation(report: ValidationReport) -> Table:
     """Every check that applies and was asked, and why it did not pass."""
-    table = _table("check", "level", "status", "s", "what")
+    table = columns("check", "level", "status", "s", "what")
     for check in report.checks:
         if check.applicable and check.reason != "not selected":
             said = f"{check.title}: {check.reason}" if check.reason else check.title
             said += " (unproven: never tried on a GPU)" if check.unproven else ""
-            table.add_row(check.id, check.level, _coloured(check.status), f"{check.seconds:.1f}", _plain(said))
+            table.add_row(check.id, check.level, _coloured(check.status), f"{check.seconds:.1f}", plain(said))
     counts = ", ".join(f"{count} {status}" for status, count in report.summary.items())
     table.caption = f"{report.target} {report.digest[:19]} on {report.engine}: {_coloured(report.verdict)} ({counts})"
     table.caption_justify = "left"
@@ -158,38 +130,8 @@ def selected(report: ValidationReport) -> str:
 
 def doctor(findings: Iterable[Diagnosis]) -> Table:
     """What the machine has and lacks."""
-    table = _table("what", "state", "detail")
+    table = columns("what", "state", "detail")
     for finding in findings:
         said = f"{finding.detail}\n→ {finding.remedy}" if finding.remedy else finding.detail
-        table.add_row(finding.name, _coloured(finding.state), _plain(said))
+        table.add_row(finding.name, _coloured(finding.state), plain(said))
     return table
-
-
-def readme(targets: Iterable[Target]) -> str:
-    """The README's table of targets, in Markdown."""
-    lines = [
-        "| target | PyTorch | vision, audio | accelerator | driver at least | Python | base |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for target in targets:
-        release, accelerator = target.release, target.accelerator
-        others = ", ".join(version for version in (release.torchvision, release.torchaudio) if version) or "-"
-        name = {"cuda": "CUDA", "rocm": "ROCm", "cpu": "CPU"}[accelerator.kind]
-        cells = (
-            f"`{target.id}`",
-            release.torch,
-            others,
-            f"{name} {accelerator.version}".strip(),
-            target.driver_floor or "-",
-            target.base.python,
-            f"Debian {target.base.suite}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def filled(text: str, targets: Iterable[Target]) -> str:
-    """The README with its table of targets between the two marks."""
-    before, mark, rest = text.partition("<!-- targets -->\n")
-    _, end, after = rest.partition("<!-- /targets -->")
-    return f"{before}{mark}{readme(targets)}{end}{after}"

@@ -1,0 +1,98 @@
+"""The matrix as people read it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from tests.test_plan import TARGET
+from torchkiln.matrix.rules import Finding
+from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu
+from torchkiln.report import rows
+from torchkiln.report.rows import Row
+
+NOTE = Finding(rule="driver", severity="note", message="runs [by] compatibility", evidence="a fact")
+WARNING = Finding(rule="numpy", severity="warning", message="too new", evidence="a fact")
+ERROR = Finding(rule="variant-exists", severity="error", message="no such build", evidence="a fact")
+PLAIN = Row(target=TARGET, lock="locked")
+A100 = Row(target=replace(TARGET, gpu=Gpu(id="a100", arch="sm_80")), findings=(NOTE, WARNING), lock="locked")
+NOBLE = Base(id="noble", kind="debian", python="3.12", glibc="2.39")
+DEVEL = Row(target=replace(TARGET, flavour=Flavour(id="devel"), base=NOBLE), findings=(NOTE, NOTE), lock="unlocked")
+CPU = Row(
+    target=replace(
+        TARGET,
+        accelerator=Accelerator(id="cpu", kind="cpu"),
+        release=replace(TARGET.release, torchvision="", torchaudio=""),
+    ),
+    findings=(ERROR,),
+    lock="stale",
+)
+EVERY = (PLAIN, A100, DEVEL, CPU)
+
+
+def shown(*of: Row, notes: bool = False) -> list[str]:
+    """The table's lines, without colours, as a pipe gets it."""
+    out = io.StringIO()
+    Console(file=out, width=200).print(rows.table(of, notes=notes))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_a_row_takes_a_line_until_something_is_wrong() -> None:
+    """Lock and GPU of each row; errors and warnings in words, notes by their rules."""
+    head, plain, a100, warned, devel, cpu = shown(*EVERY)
+    assert " ".join(head.split()) == "target torch vision, audio accelerator GPU driver python, base lock findings"
+    assert plain.split()[:6] == ["torch25-cu124", "2.5.1", "0.20.1,", "2.5.1", "cu124", "any"]
+    assert plain.endswith("≥ 525.60.13  3.11 bookworm  locked")
+    assert "a100 sm_80" in a100
+    assert a100.endswith("warning: too new")
+    assert warned.strip() == "notes: driver"
+    assert devel.endswith("3.12 noble     unlocked  notes: driver")
+    assert cpu.endswith("stale     error: no such build")
+
+
+def test_notes_are_told_in_words_where_asked() -> None:
+    """With markup of theirs left as it is."""
+    assert "note: runs [by] compatibility" in "\n".join(shown(A100, notes=True))
+
+
+def test_the_summary_counts_rows_locks_and_findings() -> None:
+    """And says how to read the notes, unless they were read."""
+    assert rows.summary(EVERY, notes=False) == (
+        "4 rows: 2 locked, 1 unlocked, 1 stale, 1 error, 1 warning, 3 notes; notes in words: --verbose, or one --target"
+    )
+    assert rows.summary([PLAIN], notes=True) == "1 row: 1 locked"
+
+
+def test_the_readme_has_a_line_for_each_release_and_accelerator() -> None:
+    """With what its rows have between them, each value once."""
+    text = rows.filled(f"before\n{rows.BEGIN}old\n{rows.END}\nafter", EVERY)
+    before, head, rule, cuda, cpu, after = text.replace(rows.BEGIN, "").replace(rows.END + "\n", "").splitlines()
+    assert (before, after) == ("before", "after")
+    assert head.count("|") == rule.count("|") == cuda.count("|")
+    assert [cell.strip() for cell in cuda.split("|")[1:-1]] == [
+        "`torch25-cu124` and 2 more",
+        "2.5.1",
+        "0.20.1, 2.5.1",
+        "CUDA 12.4",
+        "525.60.13",
+        "3.11 bookworm, 3.12 noble",
+        "any, a100",
+        "runtime, devel",
+        "2 of 3",
+    ]
+    assert [cell.strip() for cell in cpu.split("|")[1:-1]][2:] == [
+        "-",
+        "CPU",
+        "-",
+        "3.11 bookworm",
+        "any",
+        "runtime",
+        "no",
+    ]
+
+
+def test_a_row_with_an_error_is_refused() -> None:
+    """A warning or a note refuses nothing."""
+    assert [row.refused for row in EVERY] == [False, False, False, True]
