@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from invoke.context import Context
 
+    from torchkiln.matrix.schema import Matrix
     from torchkiln.matrix.target import Target
     from torchkiln.pipeline import Built
     from torchkiln.project import Project
@@ -124,22 +125,29 @@ def one_row(patterns: Sequence[str]) -> Target:
 def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
     """The rows of --target; none is an error, since all of them would be a lot."""
     from torchkiln.matrix import schema
-    from torchkiln.matrix.target import select
 
     if not patterns:
         raise UsageError("no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
+    return selected(schema.load(ROOT / "matrix.yaml"), patterns)
+
+
+def selected(family: Matrix, patterns: Sequence[str]) -> tuple[Target, ...]:
+    """The rows of --target, or all if there is none; a variable that was not set is told as such."""
+    from torchkiln.matrix.target import select
+
     if not all(patterns):
         raise UsageError("--target is empty", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
-    return select(schema.load(ROOT / "matrix.yaml").targets, patterns)
+    return select(family.targets, patterns)
 
 
 def listed(patterns: Sequence[str]) -> list[Row]:
     """The rows of --target with their findings and the state of their locks."""
     from torchkiln.lock import fit, lockfile
-    from torchkiln.matrix import compat, facts
+    from torchkiln.matrix import compat, facts, schema
     from torchkiln.report.rows import Row
 
     known = facts.read()
+    family = schema.load(ROOT / "matrix.yaml", known)
 
     def state(row: Target) -> str:
         try:
@@ -150,7 +158,20 @@ def listed(patterns: Sequence[str]) -> list[Row]:
             return "unlocked"
         return "locked"
 
-    return [Row(target=row, findings=compat.lint(row, known), lock=state(row)) for row in rows(patterns)]
+    chosen = selected(family, patterns)
+    return [Row(target=row, findings=compat.lint(row, known, family), lock=state(row)) for row in chosen]
+
+
+def explained(identifier: str, *, json: bool) -> None:
+    """Why a row would be refused, or not; exits 3 if it would."""
+    from torchkiln.matrix import explain, facts, schema
+    from torchkiln.report import tables
+
+    known = facts.read()
+    found = explain.explain(schema.load(ROOT / "matrix.yaml", known), known, identifier)
+    show(explain.to_json(found) if json else tables.explained(found))
+    if found.refused:
+        raise SystemExit(MatrixError.exit_code)
 
 
 def built_json(work: Project, built: Built) -> dict[str, Any]:
@@ -203,6 +224,7 @@ def judge(reports: Sequence[ValidationReport], *, require_pass: bool) -> None:
         "format": "table, json, markdown (the README's table) or github (one line for a workflow's strategy.matrix)",
         "verbose": "notes in words too; so it is with one target",
         "locked": "only rows that have a fresh lock",
+        "explain": "an id, in the matrix or not: why that row would be refused, and what to use instead",
     },
 )
 @guarded
@@ -213,6 +235,7 @@ def matrix(
     json: bool = False,
     verbose: bool = False,
     locked: bool = False,
+    explain: str = "",
 ) -> None:
     """List the targets, with what lint finds in them; exits 3 for an error."""
     from torchkiln.matrix import compat
@@ -220,13 +243,16 @@ def matrix(
     from torchkiln.report import rows as report
     from torchkiln.validation.selection import check_required
 
+    if explain:
+        explained(explain, json=json)
+        return
     wanted = format or ("json" if json else "table")
     if wanted not in FORMATS or (json and wanted != "json"):
         raise UsageError(
             f"--format {format} {'contradicts --json' if wanted in FORMATS else 'is not known'}",
             remedy=f"one of {', '.join(FORMATS)}; --json is --format json",
         )
-    found = [row for row in listed(target or ("*",)) if row.lock == "locked" or not locked]
+    found = [row for row in listed(target) if row.lock == "locked" or not locked]
     check_required([row.target for row in found], ROOT / "validate")
     if wanted == "json":
         show([compat.to_json(row.target, row.findings) for row in found])
@@ -533,7 +559,7 @@ def generated() -> dict[Path, str]:
     from torchkiln.matrix import editors, facts
     from torchkiln.report import rows
 
-    return {README: rows.filled(README.read_text(), listed(["*"])), editors.SCHEMA: editors.text(facts.read())}
+    return {README: rows.filled(README.read_text(), listed([])), editors.SCHEMA: editors.text(facts.read())}
 
 
 @task

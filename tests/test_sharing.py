@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,10 @@ from tests.test_plan import BASE, PINS, SUITE, TARGET, lock, pin
 from torchkiln import plan, sharing
 from torchkiln.errors import LockError
 from torchkiln.matrix.target import Gpu
-from torchkiln.plan import ImagePlan, WheelSpec
 from torchkiln.sharing import Weight
+
+if TYPE_CHECKING:
+    from torchkiln.plan import ImagePlan
 
 A100 = replace(TARGET, gpu=Gpu(id="a100", arch="sm_80"))
 NEWER = replace(TARGET, release=replace(TARGET.release, id="torch26", torch="2.6.0"))
@@ -42,13 +45,6 @@ def test_a_layer_that_was_made_weighs_what_it_became() -> None:
     assert weights["environment"] == Weight(bytes=7)
     assert weights["triton 1"] == Weight(bytes=50, estimated=1)
     assert weights["base bookworm"] == weights["bytecode of triton 1"] == Weight(unknown=1)
-
-
-def test_a_wheel_of_unknown_size_makes_its_layer_unknown() -> None:
-    """A sum that left it out in silence would be far off."""
-    unsized = replace(pin("torch"), size=None)
-    assert sharing.weight(WheelSpec(pins=(PINS[0], unsized)), None) == Weight(unknown=1)
-    assert sharing.weight(WheelSpec(pins=(PINS[0], unsized)), 5) == Weight(bytes=5)
 
 
 def test_layers_know_the_rows_that_have_them() -> None:

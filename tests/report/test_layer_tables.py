@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tests.test_sharing import A100, NEWER, TARGET, key, planned
+from tests.test_plan import TARGET
+from tests.test_sharing import A100, NEWER, key, planned
 from torchkiln import sharing
 from torchkiln.errors import LockError, MatrixError
 from torchkiln.report import layers

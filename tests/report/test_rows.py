@@ -72,7 +72,7 @@ def test_the_readme_has_a_line_for_each_release_and_accelerator() -> None:
     assert (before, after) == ("before", "after")
     assert head.count("|") == rule.count("|") == cuda.count("|")
     assert [cell.strip() for cell in cuda.split("|")[1:-1]] == [
-        "`torch25-cu124` and 2 more",
+        "`torch25-cu124*` (3)",
         "2.5.1",
         "0.20.1, 2.5.1",
         "CUDA 12.4",

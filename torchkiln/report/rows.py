@@ -113,7 +113,7 @@ def _line(group: Sequence[Row]) -> tuple[str, ...]:
     first = targets[0]
     locked = sum(row.lock == "locked" for row in group)
     return (
-        f"`{first.release.id}-{first.accelerator.id}`{f' and {len(group) - 1} more' if len(group) > 1 else ''}",
+        f"`{first.release.id}-{first.accelerator.id}*` ({len(group)})" if len(group) > 1 else f"`{first.id}`",
         first.release.torch,
         "; ".join(dict.fromkeys(_companions(target) for target in targets)),
         f"{KINDS[first.accelerator.kind]} {first.accelerator.version}".strip(),
