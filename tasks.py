@@ -21,9 +21,7 @@ from torchkiln import home as homes
 from torchkiln import process
 from torchkiln.errors import (
     HostError,
-    LockError,
     MatrixError,
-    StaleLockError,
     TorchkilnError,
     UsageError,
     ValidationFailedError,
@@ -142,24 +140,17 @@ def selected(family: Matrix, patterns: Sequence[str]) -> tuple[Target, ...]:
 
 def listed(patterns: Sequence[str]) -> list[Row]:
     """The rows of --target with their findings and the state of their locks."""
-    from torchkiln.lock import fit, lockfile
+    from torchkiln.lock.rows import state
     from torchkiln.matrix import compat, facts, schema
     from torchkiln.report.rows import Row
 
     known = facts.read()
     family = schema.load(ROOT / "matrix.yaml", known)
 
-    def state(row: Target) -> str:
-        try:
-            fit.check_fresh(lockfile.read(ROOT / "images/locks" / row.lock_name), row)
-        except StaleLockError:
-            return "stale"
-        except LockError:
-            return "unlocked"
-        return "locked"
-
-    chosen = selected(family, patterns)
-    return [Row(target=row, findings=compat.lint(row, known, family), lock=state(row)) for row in chosen]
+    return [
+        Row(target=row, findings=compat.lint(row, known, family), lock=state(ROOT / "images/locks", row))
+        for row in selected(family, patterns)
+    ]
 
 
 def explained(identifier: str, *, json: bool) -> None:

@@ -14,6 +14,7 @@ from tests.test_plan import BASE, PINS, SUITE, TARGET, lock, pin
 from torchkiln import plan, sharing
 from torchkiln.errors import LockError
 from torchkiln.matrix.target import Gpu
+from torchkiln.plan import WheelSpec
 from torchkiln.sharing import Weight
 
 if TYPE_CHECKING:
@@ -121,3 +122,10 @@ def test_globs_name_these_rows_and_no_other(names: set[str]) -> None:
     """What is told can be given to --target."""
     told = sharing.covering(names, FAMILY)
     assert {name for name in FAMILY if any(fnmatchcase(name, glob) for glob in told)} == names
+
+
+def test_a_wheel_of_unknown_size_makes_its_layer_unknown() -> None:
+    """A sum that left it out in silence would be far off."""
+    unsized = replace(pin("torch"), size=None)
+    assert sharing.weight(WheelSpec(pins=(PINS[0], unsized)), None) == Weight(unknown=1)
+    assert sharing.weight(WheelSpec(pins=(PINS[0], unsized)), 5) == Weight(bytes=5)
