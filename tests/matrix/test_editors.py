@@ -26,8 +26,11 @@ def told(text: str) -> list[str]:
 
 
 def test_the_committed_schema_is_the_models() -> None:
-    """`./inv fix` writes it, and `./inv check` holds it."""
+    """`./inv fix` writes it, `./inv check` holds it; the matrix's first line leads editors to it."""
     assert editors.SCHEMA.read_text() == editors.text(facts.read())
+    modeline, named = MATRIX.splitlines()[0].split("=")
+    assert modeline == "# yaml-language-server: $schema"
+    assert ROOT / named == editors.SCHEMA
 
 
 def test_it_is_a_schema_and_the_matrix_fits_it() -> None:
