@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CUDA_MAJOR = re.compile(r"nvidia-[a-z0-9-]+-cu(\d+)")
 """NVIDIA's wheels carry the CUDA major in their names up to 12."""
-TOOLKIT = re.compile(r"nvidia-cuda-(?:cccl|crt|cupti|nvcc|nvrtc|nvvm|runtime)(?:-cu\d+)?")
+TOOLKIT = re.compile(r"cuda-toolkit|nvidia-cuda-(?:cccl|crt|cupti|nvcc|nvrtc|nvvm|runtime)(?:-cu\d+)?")
 """Those of NVIDIA's wheels that are versioned as the toolkit is."""
 
 
