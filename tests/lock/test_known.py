@@ -10,7 +10,7 @@ from tests import loopback
 from torchkiln.errors import LockError
 from torchkiln.lock import fit, known, lockfile
 from torchkiln.matrix import facts, schema
-from torchkiln.matrix.facts import Facts, NeedFact, WheelFact
+from torchkiln.matrix.factfile import Facts, NeedFact, WheelFact
 from torchkiln.matrix.target import Accelerator, Target, select
 
 if TYPE_CHECKING:

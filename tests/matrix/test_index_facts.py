@@ -7,9 +7,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
-from torchkiln.matrix import facts
+from torchkiln.matrix import factfile
 
-FOUND: dict[str, Any] = yaml.load(facts.FACTS.read_bytes(), Loader=yaml.CSafeLoader)
+FOUND: dict[str, Any] = yaml.load(factfile.FACTS.read_bytes(), Loader=yaml.CSafeLoader)
 
 
 def test_each_wheel_of_the_index_has_one_full_hash() -> None:

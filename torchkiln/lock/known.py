@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from torchkiln.lock.index import Offer
     from torchkiln.lock.lockfile import Inputs
-    from torchkiln.matrix.facts import Facts, WheelFact
+    from torchkiln.matrix.factfile import Facts, WheelFact
     from torchkiln.matrix.target import Target
 
 ACCELERATED = re.compile(r"nvidia-.+|cuda-.+|triton|triton-.+|pytorch-triton.*")

@@ -11,6 +11,7 @@ from torchkiln.matrix.rules.finding import error, note, warning
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torchkiln.matrix.factfile import ReleaseFact
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.rules.finding import Finding
     from torchkiln.matrix.target import Target
@@ -43,7 +44,7 @@ def trio_pairing(target: Target, known: Facts) -> Iterator[Finding]:
     yield from _audio(target.release.torchaudio, pair, source)
 
 
-def _audio(audio: str, pair: facts.ReleaseFact, source: str) -> Iterator[Finding]:
+def _audio(audio: str, pair: ReleaseFact, source: str) -> Iterator[Finding]:
     message = f"torchaudio {audio} does not belong to torch {pair.torch}"
     none = f"no torchaudio was released for torch {pair.torch}; {facts.FREE_AUDIO} accepts torch>=2.11; {source}"
     if not audio:
