@@ -120,13 +120,13 @@ def one_row(patterns: Sequence[str]) -> Target:
     return first
 
 
-def rows(patterns: Sequence[str]) -> tuple[Target, ...]:
+def rows(patterns: Sequence[str], family: Matrix | None = None) -> tuple[Target, ...]:
     """The rows of --target; none is an error, since all of them would be a lot."""
     from torchkiln.matrix import schema
 
     if not patterns:
         raise UsageError("no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
-    return selected(schema.load(ROOT / "matrix.yaml"), patterns)
+    return selected(family or schema.load(ROOT / "matrix.yaml"), patterns)
 
 
 def selected(family: Matrix, patterns: Sequence[str]) -> tuple[Target, ...]:
@@ -272,12 +272,13 @@ def plan(_: Context, target: Sequence[str], sharing: bool = False, json: bool = 
     """Show what an image would be made of, what that weighs, and which rows share it, without building."""
     from torchkiln import pipeline
     from torchkiln import sharing as shares
-    from torchkiln.matrix import schema
+    from torchkiln.matrix import facts, schema
     from torchkiln.report import layers
 
-    chosen = rows(target)
-    every = chosen if sharing else schema.load(ROOT / "matrix.yaml").targets
-    found = pipeline.family(project(), every)
+    known = facts.read()
+    family = schema.load(ROOT / "matrix.yaml", known)
+    chosen = rows(target, family)
+    found = pipeline.family(project(), chosen if sharing else family.targets, known)
     missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
     if missing and not (sharing and found.plans):
         raise missing[0]

@@ -77,9 +77,9 @@ def _planned(
     return plan(target, lock, base, shipped, recipe=debian.recipe().digest)
 
 
-def family(project: Project, targets: Sequence[Target]) -> Family:
+def family(project: Project, targets: Sequence[Target], known: Facts) -> Family:
     """What the images of these rows would be made of, side by side; rows that can't be planned are left out."""
-    known, shipped = facts.read(), suite.spec(project.suite)
+    shipped = suite.spec(project.suite)
     plans: list[ImagePlan] = []
     left_out: dict[str, TorchkilnError] = {}
     for target in targets:

@@ -183,7 +183,7 @@ def folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _links(
-    asked: Inputs, requirements: Iterable[str], environment: Mapping[str, str], supported: tuple[Tag, ...]
+    asked: Inputs, requirements: Iterable[str], environment: Mapping[str, str], supported: Mapping[Tag, int]
 ) -> tuple[Path, ...]:
     """Wheels built for the variant in the folders at hand, if all are there; the rest always comes from the index."""
     if asked.index == "default":
@@ -201,7 +201,7 @@ def meets(filename: str, requirement: Requirement) -> bool:
     return name == canonicalize_name(requirement.name) and requirement.specifier.contains(version, prereleases=True)
 
 
-def _choose(offers: Sequence[Offer], supported: tuple[Tag, ...], target: str) -> list[Offer]:
+def _choose(offers: Sequence[Offer], supported: Mapping[Tag, int], target: str) -> list[Offer]:
     """The best wheel of each package; LockError names those that have none."""
     ranked = [(tags.rank(offer.filename, supported), offer) for offer in offers]
     usable = [(place, offer) for place, offer in ranked if place is not None and offer.sha256]

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from packaging.tags import Tag
 
 LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 """Older names of glibc 2.17, 2.12 and 2.5 (PEP 600)."""
 
 
-def supported(python: str, arch: str, glibc: str) -> tuple[Tag, ...]:
-    """Every tag that a Python (`3.11`) takes on a machine (`x86_64`) with a glibc (`2.36`), most specific first."""
+@cache
+def supported(python: str, arch: str, glibc: str) -> Mapping[Tag, int]:
+    """Every tag that a Python (`3.11`) takes on a machine (`x86_64`) with a glibc (`2.36`), most specific first.
+
+    Each has its place, and the answer is kept: a family asks for the same few platforms thousands of times.
+    """
     major, minor = (int(part) for part in python.split("."))
     platforms = list(_platforms(arch, int(glibc.split(".")[1])))
     interpreter = f"cp{major}{minor}"
-    return (
+    ordered = (
         *cpython_tags((major, minor), [interpreter], platforms),
         *compatible_tags((major, minor), interpreter, platforms),
     )
+    return MappingProxyType({tag: place for place, tag in enumerate(ordered)})
 
 
 def _platforms(arch: str, glibc: int) -> Iterator[str]:
@@ -34,11 +43,11 @@ def _platforms(arch: str, glibc: int) -> Iterator[str]:
             yield f"{LEGACY[minor]}_{arch}"
 
 
-def rank(filename: str, tags: tuple[Tag, ...]) -> tuple[int, tuple[int, str]] | None:
+def rank(filename: str, tags: Mapping[Tag, int]) -> tuple[int, tuple[int, str]] | None:
     """How well a wheel fits, higher is better, a build tag breaking ties as in pip; None if it does not fit."""
     try:
         _, _, build, own = parse_wheel_filename(filename)
     except InvalidWheelFilename:
         return None
-    places = [place for place, tag in enumerate(tags) if tag in own]
-    return (-places[0], build or (-1, "")) if places else None
+    places = [tags[tag] for tag in own if tag in tags]
+    return (-min(places), build or (-1, "")) if places else None
