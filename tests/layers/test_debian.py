@@ -584,7 +584,8 @@ def test_trixie_is_lean_and_whole(trixie: Made) -> None:
     assert trixie.result.layer.unpacked_size < 300e6
     for name in ("usr/bin/tini", "usr/bin/g++-14", "usr/include/python3.13/Python.h", "usr/sbin/useradd", "usr/bin/su"):
         assert name in files
-    assert not [name for name in files if re.search(r"/lto1|lib[alt]san\.so|/libgprofng|ld\.gold|\.cpython-311", name)]
+    whole = [name for name, (entry, _) in files.items() if entry.isreg() and not name.startswith("var/")]
+    assert not [name for name in whole if re.search(r"/lto1|lib[alt]san\.so|/libgprofng|ld\.gold|\.cpython-311", name)]
     assert re.fullmatch(r"(deb \S+ trixie\S* main\n){3}", files["etc/apt/sources.list"][1].decode())
     assert files["usr/bin/su"][0].mode == 0o4755
     assert b"torch:*:3653:" in files["etc/shadow"][1]
@@ -607,7 +608,7 @@ def test_derived_images_can_use_apt_and_compilers(name: str, request: pytest.Fix
     set -e
     python3 -c 'import ssl, sqlite3, lzma, venv'
     printf '#include <Python.h>\\nint n = PY_MAJOR_VERSION;\\n' >/tmp/p.c
-    gcc -c $(python3-config --includes) /tmp/p.c -o /tmp/p.o
+    gcc -c -I$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))') /tmp/p.c -o /tmp/p.o
     test -z "$(dpkg --audit)"
     printf '#include <omp.h>\\n#include <cstdio>\\nint main() { int n = 0;\\n' >/tmp/a.cc
     printf '#pragma omp parallel reduction(+:n)\\nn += 1; std::printf("%%d\\\\n", n > 0); }\\n' >>/tmp/a.cc

@@ -47,9 +47,14 @@ class BlobWriter:
         self.size += len(data)
         return self._file.write(data)
 
+    @property
+    def digest(self) -> Digest:
+        """Of what was written so far."""
+        return Digest("sha256:" + self._sha256.hexdigest())
+
     def commit(self, media_type: str) -> Descriptor:
         """Make the blob visible; a blob that is already there is left as it is."""
-        digest = Digest("sha256:" + self._sha256.hexdigest())
+        digest = self.digest
         self._file.flush()
         os.fchmod(self._file.fileno(), 0o644)
         os.fsync(self._file.fileno())

@@ -1,0 +1,281 @@
+"""A registry is asked for exactly the pinned bytes, and nothing that it says is believed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import toyregistry
+from tests.toyregistry import Toy, tar
+from torchkiln.errors import FetchError, HashMismatchError, ImageError, TorchkilnError
+from torchkiln.oci import digest as digests
+from torchkiln.oci import registry
+from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, PLAIN_TYPE, Config, Image, Layer
+from torchkiln.oci.pull import Pulled, pull
+from torchkiln.oci.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ONE, TWO = tar({"etc/one": b"1" * 5000}), tar({"etc/two": random.Random(1).randbytes(400_000)})  # noqa: S311  no secret
+DOCKER = "application/vnd.docker."
+
+
+@pytest.fixture
+def toy() -> Iterator[Toy]:
+    """A registry on loopback."""
+    with toyregistry.serving() as found:
+        yield found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Where layers go."""
+    return Store(tmp_path / "store")
+
+
+def pulled(
+    toy: Toy, store: Store, digest: str, *, netrc: Path | None = None, waits: list[float] | None = None
+) -> Pulled:
+    """What a pull gives; waiting is noted, not done."""
+    environment = {"NETRC": str(netrc or "/nonexistent")}
+    noted = [] if waits is None else waits
+    return pull(toy.at(digest), store, machine="x86_64", environment=environment, sleep=noted.append)
+
+
+def blob(data: bytes) -> str:
+    """The digest of a gzipped layer."""
+    return digests.of_bytes(gzip.compress(data, mtime=0))
+
+
+def empty(store: Store) -> bool:
+    """Whether no part of a blob is left."""
+    return not store.blobs.exists() or not [path for path in store.blobs.iterdir() if path.name.startswith(".")]
+
+
+def test_layers_lie_in_the_store_as_they_were_served(toy: Toy, store: Store) -> None:
+    """Same bytes, measured; Docker's own names of forms become OCI's; a second pull asks for no layer."""
+    config = {"config": {"Env": ["A=b"]}}
+    docker = {"mediaType": f"{DOCKER}distribution.manifest.v2+json"}
+    for layer_type, manifest in ((LAYER_TYPE, {}), (f"{DOCKER}image.rootfs.diff.tar.gzip", docker), (PLAIN_TYPE, {})):
+        found = pulled(toy, store, toy.add(ONE, TWO, layer_type=layer_type, config=config, manifest=manifest)).image
+        assert found.config.env == {"A": "b"}
+        assert [layer.diff_id for layer in found.layers] == [digests.of_bytes(ONE), digests.of_bytes(TWO)]
+        assert [layer.unpacked_size for layer in found.layers] == [len(ONE), len(TWO)]
+        assert {layer.descriptor.media_type for layer in found.layers} <= {LAYER_TYPE, PLAIN_TYPE}
+        assert all(store.has(layer.descriptor) for layer in found.layers)
+    toy.asked.clear()
+    pulled(toy, store, toy.add(ONE, TWO))
+    assert len(toy.asked) == 2  # the manifest and the config
+
+
+def test_an_index_leads_to_the_image_for_the_machine(toy: Toy, store: Store) -> None:
+    """Other machines' images and notes about images are passed over; none and two are errors."""
+    ours, other = toy.add(ONE), toy.add(TWO, config={"architecture": "arm64"})
+    found = pulled(toy, store, toy.index({"arm64": other, "amd64": ours, "unknown": ours}))
+    assert [layer.diff_id for layer in found.image.layers] == [digests.of_bytes(ONE)]
+    with pytest.raises(ImageError, match="0 images for linux/amd64"):
+        pulled(toy, store, toy.index({"arm64": other}))
+    with pytest.raises(ImageError, match="it is for linux/arm64, not linux/amd64"):
+        pulled(toy, store, toy.index({"amd64": other}))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "config", "said"),
+    [
+        ({"mediaType": f"{DOCKER}distribution.manifest.v1+prettyjws"}, {}, "a manifest of type"),
+        ({"mediaType": "text/plain"}, {}, "a manifest of type text/plain"),
+        ({"layers": "many"}, {}, "not an image manifest"),
+        ({}, {"architecture": "arm64"}, "it is for linux/arm64"),
+        ({}, {"os": "windows"}, "it is for windows/amd64"),
+        ({}, {"rootfs": {"diff_ids": []}}, "1 layers and 0 diff_ids"),
+    ],
+)
+def test_what_is_no_image_for_the_machine_is_refused(
+    toy: Toy, store: Store, manifest: dict[str, str], config: dict[str, str], said: str
+) -> None:
+    """Before any layer is asked for."""
+    with pytest.raises(ImageError, match=re.escape(said)):
+        pulled(toy, store, toy.add(ONE, manifest=manifest, config=config))
+    assert not [path for path, _ in toy.asked if path.endswith(blob(ONE))]
+
+
+@pytest.mark.parametrize(
+    "layer_type",
+    ["application/vnd.oci.image.layer.v1.tar+zstd", f"{DOCKER}image.rootfs.foreign.diff.tar.gzip", "text/plain"],
+)
+def test_layers_of_other_forms_are_refused(toy: Toy, store: Store, layer_type: str) -> None:
+    """Neither zstd, nor layers that lie elsewhere, nor what nobody knows."""
+    with pytest.raises(ImageError, match=re.escape(f"layer 0 is {layer_type}")):
+        pulled(toy, store, toy.add(ONE, layer_type=layer_type))
+
+
+@pytest.mark.parametrize("size", [0, -1, 1 << 40])
+def test_sizes_that_no_layer_has_are_refused(toy: Toy, store: Store, size: int) -> None:
+    """A size is checked before a byte is asked for."""
+    layer = {"mediaType": LAYER_TYPE, "digest": "sha256:" + "a" * 64, "size": size}
+    with pytest.raises(ImageError, match=f"has {size} bytes"):
+        pulled(toy, store, toy.add(ONE, manifest={"layers": [layer]}))
+
+
+def test_documents_are_bounded(toy: Toy, store: Store) -> None:
+    """A manifest or config larger than any is not read to its end."""
+    with pytest.raises(ImageError, match="more than"):
+        pulled(toy, store, toy.add(ONE, manifest={"annotations": {"x": "x" * registry.LARGEST_MANIFEST}}))
+    huge = {"mediaType": CONFIG_TYPE, "digest": "sha256:" + "a" * 64, "size": 1 << 30}
+    with pytest.raises(ImageError, match="more than"):
+        pulled(toy, store, toy.add(ONE, manifest={"config": huge}))
+
+
+@pytest.mark.parametrize("fault", ["other", "longer"])
+@pytest.mark.parametrize("which", ["manifest", "config", "layer"])
+def test_other_bytes_are_refused_and_not_kept(toy: Toy, store: Store, which: str, fault: str) -> None:
+    """A registry that serves something else under a digest is an error at once, whatever it is asked for."""
+    digest = toy.add(ONE)
+    config = json.loads(toy.manifests[digest][1])["config"]["digest"]
+    toy.faults[{"manifest": digest, "config": config, "layer": blob(ONE)}[which]] = [fault] * 9
+    with pytest.raises((HashMismatchError, ImageError)):
+        pulled(toy, store, digest)
+    assert empty(store)
+    assert not store.path(digests.parse(blob(ONE))).exists()
+
+
+def test_a_layer_must_unpack_to_what_the_config_states(toy: Toy, store: Store) -> None:
+    """The digest of the compressed bytes proves nothing about the tar; the blob is not kept either."""
+    digest = toy.add(ONE, config={"rootfs": {"diff_ids": [digests.of_bytes(TWO)]}})
+    with pytest.raises(HashMismatchError, match="the config states"):
+        pulled(toy, store, digest)
+    assert not store.path(digests.parse(blob(ONE))).exists()
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_connection_is_taken_up(toy: Toy, store: Store, *, ranges: bool) -> None:
+    """From where it broke if the registry can; else from the beginning, without writing anything twice."""
+    toy.ranges = ranges
+    digest = toy.add(TWO)
+    layer = blob(TWO)
+    toy.faults[layer] = ["cut", "503", "cut"]
+    found = pulled(toy, store, digest)
+    assert [one.diff_id for one in found.image.layers] == [digests.of_bytes(TWO)]
+    asked = [wanted for path, wanted in toy.asked if path.endswith(layer)]
+    assert len(asked) == 4
+    assert asked[1].startswith("bytes=")
+
+
+def test_a_registry_that_fails_is_asked_again_and_then_told(toy: Toy, store: Store) -> None:
+    """Patience has an end, Retry-After is honoured, and 404 is believed at once."""
+    digest = toy.add(ONE)
+    waits: list[float] = []
+    toy.faults[digest] = ["429", "500", "502"]
+    pulled(toy, store, digest, waits=waits)
+    assert waits == [7, 1, 2]
+    toy.faults[digest] = ["503"] * registry.TRIES
+    with pytest.raises(FetchError, match="503"):
+        pulled(toy, store, digest)
+    with pytest.raises(FetchError, match="404"):
+        pulled(toy, store, "sha256:" + "c" * 64)
+
+
+def test_credentials_of_netrc_are_used(toy: Toy, store: Store, tmp_path: Path) -> None:
+    """As they are, or for a token that is renewed when it expires; without them the remedy names the file."""
+    digest = toy.add(ONE, TWO)
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login user password word\n")
+    toy.password = "word"  # noqa: S105  a toy's
+    for tokens in (False, True):
+        toy.tokens = tokens
+        with pytest.raises(FetchError, match="refuses") as raised:
+            pulled(toy, store, digest)
+        assert "netrc" in raised.value.remedy
+        assert pulled(toy, store, digest, netrc=netrc).image.layers
+    with registry.connected(registry.parse(toy.at(digest)), {"NETRC": str(netrc)}) as client:
+        client.manifest(digests.parse(digest))
+        toy.expired.add("Bearer good0")
+        client.manifest(digests.parse(digest))
+        assert client.token == "good1"  # noqa: S105
+        assert "good" not in repr(client)
+
+
+def test_a_token_is_never_asked_for_in_the_clear(toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that sends its client to another host by plain HTTP gets no password."""
+    toy.tokens = True
+    handler = toyregistry.Handler
+    reply = handler.reply
+
+    def lead_away(
+        self: toyregistry.Handler, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False
+    ) -> None:
+        reply(
+            self,
+            status,
+            body,
+            {name: value.replace(toy.host, "example.org") for name, value in headers.items()},
+            cut=cut,
+        )
+
+    monkeypatch.setattr(handler, "reply", lead_away)
+    with pytest.raises(FetchError, match="plain HTTP"):
+        pulled(toy, store, toy.add(ONE))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1/x:latest",
+        "127.0.0.1/x@sha256:12",
+        "x@sha256:" + "a" * 64,
+        "127.0.0.1/../x@sha256:" + "a" * 64,
+        "127.0.0.1/x?y@sha256:" + "a" * 64,
+        "user:word@127.0.0.1/x@sha256:" + "a" * 64,
+        "127.0.0.1/x@sha512:" + "a" * 128,
+    ],
+)
+def test_only_digests_name_images(text: str) -> None:
+    """A tag may move; a path, a query or a password has no place in a name."""
+    with pytest.raises(ImageError):
+        registry.parse(text)
+
+
+def test_plain_http_is_for_this_machine_alone() -> None:
+    """Other hosts are asked by HTTPS; the hub's own images lie in a folder."""
+    at = "@sha256:" + "a" * 64
+    assert registry.parse(f"localhost:5000/x{at}").address == "http://localhost:5000/v2/x"
+    assert registry.parse(f"127.0.0.1.example.org/x{at}").address == "https://127.0.0.1.example.org/v2/x"
+    assert registry.parse(f"docker.io/debian{at}").address == "https://registry-1.docker.io/v2/library/debian"
+
+
+@pytest.mark.registry
+def test_a_real_registry(store: Store, tmp_path: Path) -> None:
+    """What skopeo pushed into docker-registry comes back layer by layer; its schema 2 form too."""
+    host = os.environ["TORCHKILN_TEST_REGISTRY"]
+    ours = Store(tmp_path / "ours")
+    layers = []
+    for data in (ONE, TWO):
+        packed = ours.put(gzip.compress(data, mtime=0), LAYER_TYPE)
+        layers.append(Layer(descriptor=packed, diff_id=digests.of_bytes(data), unpacked_size=len(data)))
+    ours.put_image(Image(config=Config(env={"A": "b"}), layers=tuple(layers)), "toy")
+    for form in ("oci", "v2s2"):
+        name = f"{host}/torchkiln-test/pull-{form}"
+        options = ["--quiet", "--dest-tls-verify=false", "--format", form, "--digestfile", str(tmp_path / "digest")]
+        subprocess.run(["skopeo", "copy", *options, f"oci:{ours.root}:toy", f"docker://{name}:1"], check=True)
+        digest = (tmp_path / "digest").read_text()
+        found = pull(f"{name}@{digest}", store, machine="x86_64", environment={}).image
+        assert found.layers == tuple(layers)
+        assert found.config.env == {"A": "b"}
+
+
+def test_every_error_says_where(toy: Toy, store: Store) -> None:
+    """The registry and repository are in each message, so that a family of images stays readable."""
+    digest = toy.add(ONE)
+    toy.faults[digest] = ["404"]
+    with pytest.raises(TorchkilnError) as raised:
+        pulled(toy, store, digest)
+    assert toy.host in raised.value.where

@@ -1,0 +1,122 @@
+"""Pull an image by digest, for one machine; what manifest and config say is held against what comes."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torchkiln.errors import HashMismatchError, ImageError
+from torchkiln.oci import content
+from torchkiln.oci import document as documents
+from torchkiln.oci.image import ARCHITECTURES, CONFIG_TYPE, LAYER_TYPE, PLAIN_TYPE, Descriptor, Image, Layer
+from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected, parse, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torchkiln.oci.digest import Digest
+    from torchkiln.oci.document import Document
+    from torchkiln.oci.registry import Registry
+    from torchkiln.oci.store import Store
+
+CONFIG_TYPES = (CONFIG_TYPE, f"{DOCKER}container.image.v1+json")
+LAYER_TYPES = {
+    LAYER_TYPE: LAYER_TYPE,
+    PLAIN_TYPE: PLAIN_TYPE,
+    f"{DOCKER}image.rootfs.diff.tar.gzip": LAYER_TYPE,
+    f"{DOCKER}image.rootfs.diff.tar": PLAIN_TYPE,
+}
+"""What a layer may be called, and what the same bytes are called by OCI; neither zstd nor layers that lie elsewhere."""
+LARGEST_CONFIG = 16 << 20
+LARGEST_LAYER, LARGEST_TAR = 64 << 30, 256 << 30
+"""Bytes, as it comes and unpacked."""
+MOST_LAYERS = 127
+"""Layers that any engine stacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """An image whose layers are all in the store."""
+
+    image: Image
+    config: Digest
+    """Of its config as it was served."""
+
+
+def pull(
+    text: str,
+    store: Store,
+    *,
+    machine: str,
+    environment: Mapping[str, str],
+    sleep: Callable[[float], None] = time.sleep,
+) -> Pulled:
+    """The image at `HOST/REPOSITORY@sha256:…` for a machine (`x86_64`), its layers put into the store and measured.
+
+    Of an index, the one manifest for linux and the machine. FetchError if the registry can't be asked;
+    HashMismatchError if it serves other bytes; ImageError for what is no image for that machine, or of no known form.
+    """
+    reference = parse(text)
+    with connected(reference, environment, sleep) as registry:
+        data = _chosen(registry, ARCHITECTURES[machine])
+        manifest = documents.manifest(data)
+        _known_type(manifest.config.media_type, CONFIG_TYPES, "config", text)
+        config = registry.document(manifest.config, LARGEST_CONFIG)
+        document = documents.document(config)
+        _check(config, document, manifest.layers, ARCHITECTURES[machine], text)
+        blobs = [replace(blob, media_type=LAYER_TYPES[blob.media_type]) for blob in manifest.layers]
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            list(pool.map(lambda blob: registry.blob(blob, store), blobs))
+            layers = tuple(pool.map(lambda pair: _measured(store, *pair), zip(blobs, document.diff_ids, strict=True)))
+    return Pulled(image=Image(config=document.config, layers=layers), config=manifest.config.digest)
+
+
+def _chosen(registry: Registry, architecture: str) -> bytes:
+    """The manifest; out of an index the one for the machine."""
+    data, media_type = registry.manifest(registry.reference.digest)
+    if media_type in INDEX_TYPES:
+        try:
+            entries = [(Descriptor.from_json(one), one.get("platform") or {}) for one in json.loads(data)["manifests"]]
+        except documents.MALFORMED as error:
+            raise ImageError(f"not an image index: {error!r}", where=registry.where) from error
+        fit = [blob for blob, on in entries if (on.get("os"), on.get("architecture")) == ("linux", architecture)]
+        if len(fit) != 1:
+            raise ImageError(f"the index has {len(fit)} images for linux/{architecture}", where=registry.where)
+        data, media_type = registry.manifest(fit[0].digest)
+    _known_type(media_type, MANIFEST_TYPES, "manifest", registry.where)
+    return data
+
+
+def _known_type(media_type: str, known: Sequence[str], what: str, where: str) -> None:
+    if media_type not in known:
+        raise ImageError(f"a {what} of type {media_type or 'unknown'}", where=where, remedy="choose an OCI image")
+
+
+def _check(config: bytes, document: Document, layers: Sequence[Descriptor], architecture: str, where: str) -> None:
+    """What config and manifest say about the layers, before any of them is asked for; all of it at once."""
+    system = parsed(config).get("os")
+    wrong = [f"layer {number} is {each.media_type}" for number, each in _odd(layers)]
+    wrong += [f"layer {each.digest} has {each.size} bytes" for each in layers if not 0 < each.size <= LARGEST_LAYER]
+    if (system, document.config.architecture) != ("linux", architecture):
+        wrong.append(f"it is for {system}/{document.config.architecture}, not linux/{architecture}")
+    if len(layers) != len(document.diff_ids) or not 0 < len(layers) <= MOST_LAYERS:
+        wrong.append(f"{len(layers)} layers and {len(document.diff_ids)} diff_ids")
+    if wrong:
+        raise ImageError("; ".join(wrong), where=where, remedy="choose another image, with layers in gzip form")
+
+
+def _odd(layers: Sequence[Descriptor]) -> list[tuple[int, Descriptor]]:
+    return [(number, layer) for number, layer in enumerate(layers) if layer.media_type not in LAYER_TYPES]
+
+
+def _measured(store: Store, blob: Descriptor, diff_id: Digest) -> Layer:
+    """Read a layer to its end; HashMismatchError if it unpacks to something else than the config states."""
+    with content.tar_of(store, blob.digest, limit=LARGEST_TAR) as tar:
+        found = tar.finish()
+    if found != diff_id:
+        store.discard(blob.digest)
+        raise HashMismatchError(f"layer {blob.digest} unpacks to {found}, the config states {diff_id}")
+    return Layer(descriptor=blob, diff_id=diff_id, unpacked_size=tar.size)
