@@ -159,9 +159,9 @@ def test_another_of_the_trio_that_an_addition_wants_is_of_the_variant(index: Ind
 def test_what_is_preferred_is_kept_where_it_still_does(index: Index, tmp_path: Path) -> None:
     """An earlier pin stands though there is something newer; one that the row no longer allows does not."""
     index.add("filelock", "2.0")
-    preferred = ["filelock==2.0", "triton==3.3.0", "gone==1.0"]
+    preferences = {"filelock": "2.0", "triton": "3.3.0", "gone": "1.0"}
     environment = index.environment(tmp_path)
-    found = resolve.wheels(fit.asked(CUDA), CUDA, environment, preferred=preferred, hashes={})
+    found = resolve.wheels(fit.asked(CUDA), CUDA, environment, preferences=preferences, hashes={})
     versions = {pin.name: pin.version for pin in found}
     assert (versions["filelock"], versions["triton"]) == ("2.0", "3.4.0")
     assert "gone" not in versions

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.loopback import Index
+    from torchkiln.lock.known import Known
     from torchkiln.lock.lockfile import Pin
-    from torchkiln.lock.renew import Chosen
 
 ROOT = Path(__file__).parents[2]
 MATRIX = schema.load(ROOT / "matrix.yaml")
@@ -86,12 +86,12 @@ def index() -> Iterator[Index]:
         yield served
 
 
-def asked(index: Index, tmp_path: Path, target: Target, known_facts: Facts = FACTS) -> Chosen:
+def asked(index: Index, tmp_path: Path, target: Target, known_facts: Facts = FACTS) -> Known:
     """What a row asks for, from the facts."""
     return known.wheels(fit.asked(target), target, index.environment(tmp_path), known_facts)
 
 
-def by_name(found: Chosen) -> dict[str, Pin]:
+def by_name(found: Known) -> dict[str, Pin]:
     """Pins."""
     return {pin.name: pin for pin in found.pins}
 

@@ -60,13 +60,13 @@ def ask(
     links: Sequence[Path],
     *,
     constraints: Sequence[str] = (),
-    preferred: Sequence[str] = (),
+    preferences: Mapping[str, str] | None = None,
     dependencies: bool = True,
 ) -> tuple[Offer, ...]:
     """What uv chooses for requirements on a platform; LockError in its own words if it can't.
 
     `asked` says the Python, the platform and where the trio comes from. `links` are wheels at hand, which stand in
-    for the PyTorch index. `preferred` are exact pins, kept to where they still do. Without `dependencies` only the
+    for the PyTorch index. `preferences` are versions by name, kept to where they still do. Without `dependencies` only the
     requirements themselves are looked up.
     """
     arch, _, glibc = asked.platform.partition(" glibc ")
@@ -77,8 +77,8 @@ def ask(
             folder.joinpath("links", link.name).symlink_to(link.absolute())
         index = _index(folder / "links" if links else None, asked.index, environment)
         folder.joinpath("pyproject.toml").write_text(_project(requirements, asked.python, index))
-        if preferred:
-            folder.joinpath("pylock.toml").write_text(_pylock(preferred))
+        if preferences:
+            folder.joinpath("pylock.toml").write_text(_pylock(preferences))
         folder.joinpath("constraints.txt").write_text("".join(f"{text}\n" for text in constraints))
         done = process.run(
             [
@@ -170,10 +170,10 @@ def _project(requirements: Sequence[str], python: str, index: Sequence[str]) -> 
     return "\n".join(lines) + "\n"
 
 
-def _pylock(preferred: Sequence[str]) -> str:
+def _pylock(preferences: Mapping[str, str]) -> str:
     """An earlier answer (PEP 751), to which uv keeps as far as it can."""
     lines = ['lock-version = "1.0"', 'created-by = "torchkiln"']
-    for name, _, version in (text.partition("==") for text in preferred):
+    for name, version in preferences.items():
         lines += ["[[packages]]", f"name = {json.dumps(name)}", f"version = {json.dumps(version)}"]
     return "\n".join(lines) + "\n"
 

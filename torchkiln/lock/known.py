@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from torchkiln.errors import LockError
 from torchkiln.lock import fit, metadata, resolve, tags
 from torchkiln.lock.index import BUILT, ask
 from torchkiln.lock.lockfile import UNCONFIRMED, Pin
-from torchkiln.lock.renew import Chosen
 from torchkiln.matrix import facts
 
 if TYPE_CHECKING:
@@ -36,6 +35,15 @@ if TYPE_CHECKING:
 
 ACCELERATED = re.compile(r"nvidia-.+|cuda-.+|triton|triton-.+|pytorch-triton.*")
 """Packages that torch asks for because of its accelerator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a lock made from facts pins, and whose word each hash of the PyTorch index is."""
+
+    pins: tuple[Pin, ...]
+    sources: Mapping[str, str]
+    """By the name of the package, for the heading of the lock."""
 
 
 def lockable(target: Target, known: Facts) -> tuple[str, ...]:
@@ -62,8 +70,8 @@ def wheels(
     known: Facts,
     *,
     constraints: Sequence[str] = (),
-    preferred: Sequence[str] = (),
-) -> Chosen:
+    preferences: Mapping[str, str] | None = None,
+) -> Known:
     """As resolve.wheels, with the PyTorch index as the facts know it; LockError names what they lack."""
     if missing := lockable(target, known):
         what = f"the facts do not hold all that {target.id} needs of the PyTorch index: {'; '.join(missing)}"
@@ -71,11 +79,13 @@ def wheels(
         raise LockError(what, where="torchkiln/matrix/facts.yaml", remedy=remedy)
     with tempfile.TemporaryDirectory(prefix="torchkiln-known-") as folder:
         links = list(_stand_ins(Path(folder), target, known, environment))
-        offers = resolve.choose(asked, target, environment, constraints=constraints, preferred=preferred, links=links)
+        offers = resolve.choose(
+            asked, target, environment, constraints=constraints, preferences=preferences, links=links
+        )
     files = {row.file: row for row in known.wheels}
     pins = tuple(_pin(offer, files.get(offer.filename), environment) for offer in offers)
     stated = {pin.name: files[pin.filename] for pin in pins if pin.filename in files}
-    return Chosen(pins=pins, sources={name: _source(row) for name, row in stated.items()})
+    return Known(pins=pins, sources={name: _source(row) for name, row in stated.items()})
 
 
 def _pin(offer: Offer, fact: WheelFact | None, environment: Mapping[str, str]) -> Pin:

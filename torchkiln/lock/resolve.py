@@ -43,17 +43,17 @@ def wheels(
     environment: Mapping[str, str],
     *,
     constraints: Sequence[str] = (),
-    preferred: Sequence[str] = (),
+    preferences: Mapping[str, str] | None = None,
     hashes: Mapping[str, str] | None = None,
 ) -> tuple[Pin, ...]:
     """One wheel for each package that uv chooses, as pip would pick it; less what `constraints` already pin.
 
-    `constraints` are exact pins (`name==version`) under which more is resolved, `preferred` such that are kept to
-    where they still do. `hashes` are known sha256 by file name, those of the facts unless others are given; another
+    `constraints` are exact pins (`name==version`) under which more is resolved, `preferences` versions by name,
+    kept to where they still do. `hashes` are known sha256 by file name, those of the facts unless others are given; another
     one is a HashMismatchError. LockError names every package that has no wheel for the platform.
     """
     known = facts.hashes(facts.read()) if hashes is None else hashes
-    chosen = choose(asked, target, environment, constraints=constraints, preferred=preferred)
+    chosen = choose(asked, target, environment, constraints=constraints, preferences=preferences)
     _refuse_unhashed(asked, [offer for offer in chosen if offer.filename not in known], environment)
     pins = tuple(pin(offer, environment) for offer in chosen)
     _hold_against(pins, known)
@@ -79,7 +79,7 @@ def choose(
     environment: Mapping[str, str],
     *,
     constraints: Sequence[str] = (),
-    preferred: Sequence[str] = (),
+    preferences: Mapping[str, str] | None = None,
     links: Sequence[Path] = (),
 ) -> list[Offer]:
     """The best wheel of each package that uv chooses; `links` are all there is of the PyTorch index, if given."""
@@ -87,7 +87,7 @@ def choose(
 
     def answer(requirements: tuple[str, ...]) -> tuple[Offer, ...]:
         at_hand = links or _links(asked, requirements, environment, supported)
-        return ask(asked, requirements, environment, at_hand, constraints=constraints, preferred=preferred)
+        return ask(asked, requirements, environment, at_hand, constraints=constraints, preferences=preferences)
 
     requirements = _requirements(asked, constraints, target)
     offers = answer(requirements) if asked.index == "default" else _bound(answer, requirements)
