@@ -66,8 +66,8 @@ def ask(
     """What uv chooses for requirements on a platform; LockError in its own words if it can't.
 
     `asked` says the Python, the platform and where the trio comes from. `links` are wheels at hand, which stand in
-    for the PyTorch index. `preferences` are versions by name, kept to where they still do. Without `dependencies` only the
-    requirements themselves are looked up.
+    for the PyTorch index. `preferences` are versions by name, kept to where they still do. Without `dependencies`
+    only the requirements themselves are looked up.
     """
     arch, _, glibc = asked.platform.partition(" glibc ")
     with tempfile.TemporaryDirectory(prefix="torchkiln-lock-") as name:

@@ -48,9 +48,9 @@ def wheels(
 ) -> tuple[Pin, ...]:
     """One wheel for each package that uv chooses, as pip would pick it; less what `constraints` already pin.
 
-    `constraints` are exact pins (`name==version`) under which more is resolved, `preferences` versions by name,
-    kept to where they still do. `hashes` are known sha256 by file name, those of the facts unless others are given; another
-    one is a HashMismatchError. LockError names every package that has no wheel for the platform.
+    `constraints` are exact pins (`name==version`) under which more is resolved, `preferences` versions by name, kept
+    to where they still do. `hashes` are known sha256 by file name, those of the facts unless others are given;
+    another one is a HashMismatchError. LockError names every package that has no wheel for the platform.
     """
     known = facts.hashes(facts.read()) if hashes is None else hashes
     chosen = choose(asked, target, environment, constraints=constraints, preferences=preferences)
