@@ -147,6 +147,19 @@ SABOTAGES: tuple[Sabotage, ...] = (
     Sabotage(
         check="bench.simplecnn", row=_stating(thresholds={"speed.cpu.simplecnn": 1000.0}), reason=r"is below 1000x"
     ),
+    Sabotage(check="devel.tools", env={"PATH": "/opt/venv/bin"}, reason=r"cmake is not on PATH; git is not on PATH"),
+    Sabotage(check="devel.nvcc", env={"PATH": "/usr/bin:/bin"}, reason=r"nvcc is not on PATH"),
+    Sabotage(check="devel.nvcc", env={"CUDA_HOME": ""}, reason=r"nvcc on PATH is /opt/cuda/bin/nvcc, CUDA_HOME is not"),
+    Sabotage(
+        check="devel.nvcc", row=_stating(toolkit="12.6"), reason=r"nvcc is of CUDA 13\.0, the row says 12\.6"
+    ),
+    Sabotage(
+        check="devel.nvcc", files={f"{SITE}/nvidia/cu13/include/cuda_runtime_api.h": "#error sabotaged\n"},
+        reason=r"nvcc cannot build a library: .*sabotaged",
+    ),
+    Sabotage(  # the image below is a CPU row with a toolkit: as if somebody had replaced its torch
+        check="devel.extension", reason=r"torch is built for no CUDA and finds no toolkit"
+    ),
     Sabotage(check="dist.gloo", env={"GLOO_SOCKET_IFNAME": "nonesuch"}, reason=r"all_reduce did not give the sum"),
 )  # fmt: skip
 

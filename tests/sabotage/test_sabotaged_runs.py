@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sabotage.conftest import devel_expectation
 from tests.sabotage.sabotaged_runs import SABOTAGES, Ground, Sabotage, run
 from torchkiln.validation import identifiers, validate
 
@@ -13,6 +14,20 @@ if TYPE_CHECKING:
     from tests.sabotage.conftest import BuiltImage
 
 SUITE = Path(__file__).parents[2] / "validate"
+
+
+def devel_ground(image: BuiltImage) -> Ground:
+    """The small row with a compiler, held against a row that promises one."""
+    return Ground(engine=image.engine, image=image.image, expectation=devel_expectation(image), suite=SUITE)
+
+
+@pytest.fixture
+def ground(sabotage: Sabotage, request: pytest.FixtureRequest) -> Ground:
+    """The small row, with a compiler for the checks of one."""
+    if sabotage.check.startswith("devel."):
+        return devel_ground(request.getfixturevalue("devel_image"))
+    image: BuiltImage = request.getfixturevalue("built_image")
+    return Ground(engine=image.engine, image=image.image, expectation=image.expectation, suite=SUITE)
 
 
 def test_every_container_check_has_a_sabotage() -> None:
@@ -23,13 +38,18 @@ def test_every_container_check_has_a_sabotage() -> None:
 
 @pytest.mark.sandbox
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=[f"{each.check}:{each.reason}" for each in SABOTAGES])
-def test_sabotage_turns_its_check_red(sabotage: Sabotage, built_image: BuiltImage, tmp_path: Path) -> None:
+def test_sabotage_turns_its_check_red(sabotage: Sabotage, ground: Ground, tmp_path: Path) -> None:
     """One thing wrong makes one check fail, and the reason names it."""
-    ground = Ground(
-        engine=built_image.engine, image=built_image.image, expectation=built_image.expectation, suite=SUITE
-    )
     caught = run(ground, tmp_path, sabotage)
     assert caught.by(sabotage), caught
+
+
+@pytest.mark.sandbox
+def test_compiler_that_is_sabotaged_was_sound(devel_image: BuiltImage, tmp_path: Path) -> None:
+    """What turns devel.nvcc red is the sabotage: without it, the check passes on that very image."""
+    sound = Sabotage(check="devel.nvcc", status="pass", reason=r"^13\.0\.88 for sm_80, sm_90$")
+    caught = run(devel_ground(devel_image), tmp_path, sound)
+    assert caught.by(sound), caught
 
 
 @pytest.mark.sandbox
