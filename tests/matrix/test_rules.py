@@ -129,7 +129,7 @@ CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --
         ),
         pytest.param(
             row("2.5.1", "rocm6.2", options=f"{ROCM} --env=HSA_OVERRIDE_GFX_VERSION=11.0.0"),
-            [("gfx-override", "warning")],
+            [("run-hazards", "warning")],
             id="gfx-override",
         ),
         pytest.param(row("2.5.1", "cu124", options="--shm-size=2g"), [("run-options", "warning")], id="no-gpu-let-in"),

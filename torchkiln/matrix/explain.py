@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from torchkiln.matrix import compat
+from torchkiln.matrix import compat, facts
 from torchkiln.matrix.compose import compose
 from torchkiln.matrix.nearest import Choice, changes, cost, fine, nearest
 from torchkiln.matrix.target import ARCH, GENERIC, Target, combinations
@@ -56,9 +56,16 @@ def explain(family: Matrix, known: Facts, identifier: str) -> Explained:
         listed=listed,
         excluded=tuple(_excluded(family, target.id)),
         findings=findings,
-        nearest=nearest(target, known, family) if refused else None,
+        nearest=_nearest(target, known, family) if refused else None,
         offered=_offered(target, known, family) if refused or not listed else None,
     )
+
+
+def _nearest(target: Target, known: Facts, family: Matrix) -> Target | None:
+    """The nearest row that works; the matrix's own where that has its id."""
+    row = nearest(target, known, family)
+    same = (listed for listed in family.targets if row and listed.id == row.id and listed.gpu.driver == row.gpu.driver)
+    return next((listed for listed in same if fine(listed, known)), row)
 
 
 def _excluded(family: Matrix, identifier: str) -> Iterator[str]:
@@ -77,6 +84,9 @@ def _offered(target: Target, known: Facts, family: Matrix) -> Target | None:
 
 def _in_place_of(row: Target, target: Target, known: Facts) -> bool:
     """Whether a row works where the target should: on the same GPU and driver, without what it does not ask for."""
+    kind = facts.kind(target.gpu.arch) if target.gpu.arch else target.accelerator.kind
+    if row.accelerator.kind != kind:
+        return False
     same = row.gpu.id == target.gpu.id and row.arch in {target.arch, ARCH}
     general = row.gpu.id == GENERIC and fine(
         replace(row, gpu=replace(target.gpu, run_options=row.gpu.run_options)), known

@@ -136,6 +136,14 @@ class OptionFact(Row):
     why: str
 
 
+class HazardFact(Row):
+    """Text in an option of `docker run` that makes a row something else than it says."""
+
+    has: str
+    why: str
+    instead: str
+
+
 class TritonPackageFact(Row):
     """What an accelerator's build calls its Triton."""
 
@@ -216,6 +224,7 @@ class Facts(Row):
     machines: tuple[str, ...]
     kernel_drivers: tuple[KernelDriverFact, ...]
     run_options: tuple[OptionFact, ...]
+    hazards: tuple[HazardFact, ...]
     numpy: tuple[NumpyFact, ...]
     setuptools: tuple[SetuptoolsFact, ...]
     triton: tuple[TritonFact, ...]
@@ -244,6 +253,7 @@ def read(path: Path = FACTS) -> Facts:
             "machines": found["machines"],
             "kernel_drivers": found["rocm"]["kernel_driver_vs_userspace"]["rows"],
             "run_options": found["run_options"]["rows"],
+            "hazards": found["hazards"]["rows"],
             "numpy": found["numpy"]["rows"],
             "setuptools": found["triton_setuptools"]["rows"],
             "triton": found["pairing"]["triton_python_limit"],

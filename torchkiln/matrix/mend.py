@@ -99,7 +99,8 @@ def run_options(target: Target, known: Facts) -> tuple[str, ...]:
     kind, stated = target.accelerator.kind, target.gpu.run_options
     foreign = tuple(start for row in known.run_options if kind not in row.kinds for start in row.any)
     joined = devices.joined(stated)
-    kept = [one for one in joined if devices.OVERRIDE not in one and not one.startswith(foreign)]
+    hurts = [one for one in joined if any(hazard.has in one for hazard in known.hazards)]
+    kept = [one for one in joined if one not in hurts and not one.startswith(foreign)]
     for row in known.run_options:
         if kind in row.kinds and not any(one.startswith(row.any) for one in kept):
             kept.append(row.option)

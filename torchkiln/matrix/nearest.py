@@ -100,9 +100,19 @@ def _with(target: Target, choice: Choice, known: Facts, family: Matrix | None) -
         target,
         release=choice.release,
         accelerator=facts.complete(known, choice.accelerator, choice.release.torch),
+        gpu=replace(target.gpu, run_options=_options(target, choice.accelerator.id, family)),
         flavour=flavour,
         base=target.base if own else on(choice.base, flavour),
     )
+
+
+def _options(target: Target, accelerator: str, family: Matrix | None) -> tuple[str, ...]:
+    """The GPU's run options beside those that the family has for an accelerator, instead of the row's own."""
+    stated = family.run_options if family else {}
+    own, options = stated.get(target.accelerator.id, ()), target.gpu.run_options
+    if accelerator not in stated or options[: len(own)] != own:
+        return options
+    return stated[accelerator] + options[len(own) :]
 
 
 def _flavour(target: Target, choice: Choice, family: Matrix | None) -> Flavour:
@@ -149,28 +159,36 @@ def _level(accelerator: Accelerator) -> float:
 
 
 def changes(target: Target, row: Target) -> tuple[str, ...]:
-    """What is different in another row, in words."""
+    """What is different in another row, in words; what follows from the rest is left out."""
+    release, base = row.release, row.base
+    torch, kind = release.torch != target.release.torch, row.accelerator.kind != target.accelerator.kind
+    other = base.id != target.base.id
+    flavour = other or row.flavour.id != target.flavour.id
     told = (
-        (row.release.torch, target.release.torch, "torch {}"),
-        (row.release.torchvision, target.release.torchvision, "torchvision {}"),
-        (row.release.torchaudio, target.release.torchaudio, "torchaudio {}"),
-        (row.accelerator.id, target.accelerator.id, "{}"),
-        (row.base.id, target.base.id, "base {}"),
-        (row.base.python, target.base.python, "Python {}"),
-        (row.base.glibc, target.base.glibc, "glibc {}"),
-        (row.flavour.id, target.flavour.id, "flavour {}"),
-        (row.arch, target.arch, "{}"),
-        (row.gpu.driver, target.gpu.driver, "driver {} or newer"),
+        (release.torch, target.release.torch, "torch {}", False),
+        (release.torchvision, target.release.torchvision, "torchvision {}", torch),
+        (release.torchaudio, target.release.torchaudio, "torchaudio {}", torch),
+        (row.accelerator.id, target.accelerator.id, "{}", False),
+        (row.flavour.id, target.flavour.id, "flavour {}", False),
+        (base.id, target.base.id, f"base {{}} (Python {base.python}, glibc {base.glibc})", False),
+        (base.python, target.base.python, "Python {}", other),
+        (base.glibc, target.base.glibc, "glibc {}", other),
+        (row.arch, target.arch, "{}", False),
+        (row.gpu.driver, target.gpu.driver, "driver {} or newer", False),
     )
-    words = [form.format(new or "none") for new, old, form in told if new != old]
+    words = [form.format(new or "none") for new, old, form, follows in told if new != old and not follows]
     lists = (
-        (row.release.companions, target.release.companions, "companion"),
-        (row.base.packages, target.base.packages, "package"),
-        (row.gpu.run_options, target.gpu.run_options, "run option"),
-        (row.flavour.requirements, target.flavour.requirements, "requirement"),
-        (row.extra.requirements if row.extra else (), target.extra.requirements if target.extra else (), "addition"),
+        (release.companions, target.release.companions, "companion", torch),
+        (base.packages, target.base.packages, "package", flavour),
+        (row.gpu.run_options, target.gpu.run_options, "run option", kind),
+        (row.flavour.requirements, target.flavour.requirements, "requirement", flavour),
+        (_added(row), _added(target), "addition", False),
     )
-    for new, old, word in lists:
-        words += [f"{word} {one}" for one in new if one not in old]
-        words += [f"without {word} {one}" for one in old if one not in new]
+    for new, old, word, follows in lists:
+        words += [f"{word} {one}" for one in new if one not in old and not follows]
+        words += [f"without {word} {one}" for one in old if one not in new and not follows]
     return tuple(words)
+
+
+def _added(row: Target) -> tuple[str, ...]:
+    return row.extra.requirements if row.extra else ()

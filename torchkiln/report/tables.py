@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 
 def explained(found: Explained) -> str:
     """Whether a row would be refused, why, and what to use instead."""
-    target, near, offered = found.target, found.nearest, found.offered
+    target = found.target
     where = "in matrix.yaml" if found.listed else "not in matrix.yaml"
     lines = [
         f"{target.id}: {'refused' if found.refused else 'nothing is wrong with it'}; {where}",
@@ -50,19 +50,25 @@ def explained(found: Explained) -> str:
     for finding in found.findings:
         lines += [f"  {finding.severity}: {finding.rule}: {finding.message}", f"    evidence: {finding.evidence}"]
         lines += [f"    instead: {finding.nearest}"] if finding.nearest else []
-    if found.refused:
-        lines.append(f"nearest row that works: {f'{near.id} ({_changed(target, near)})' if near else 'none'}")
-    elif not found.listed:
-        lines.append(
-            "to build it, add it to a product in matrix.yaml"
-            if not found.excluded
-            else "to build it, lift the exclusion"
-        )
+    return "\n".join([*lines, *_instead(found)])
+
+
+def _instead(found: Explained) -> list[str]:
+    """What to do about a row that can't be built as it stands."""
+    target, near, offered = found.target, found.nearest, found.offered
+    lines = []
+    if near and near != offered:
+        lines.append(f"nearest row that works: {near.id} ({_changed(target, near)})")
+    if not found.refused and not found.listed:
+        lift = "lift the exclusion" if found.excluded else "add it to a product in matrix.yaml"
+        lines.append(f"to build it, {lift}")
     if offered:
         lines.append(f"nearest in matrix.yaml: {offered.id} ({_changed(target, offered) or 'nothing changes'})")
     elif found.refused or not found.listed:
-        lines.append("nothing in matrix.yaml runs in its place")
-    return "\n".join(lines)
+        lines.append(
+            "nothing in matrix.yaml runs in its place" if near or not found.refused else "no row works instead"
+        )
+    return lines
 
 
 def _changed(target: Target, row: Target) -> str:

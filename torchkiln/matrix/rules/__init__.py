@@ -36,7 +36,7 @@ RULES: tuple[Callable[[Target, Facts], Iterator[Finding]], ...] = (
     devices.compile_applies,
     devices.bfloat16,
     devices.run_options,
-    devices.gfx_override,
+    devices.run_hazards,
     requirements.trio_once,
     requirements.triton_flavour,
     requirements.cuda_packages,

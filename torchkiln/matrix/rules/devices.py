@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Target
 
 ARCH = re.compile(r"(?:sm_|compute_)(\d+)(\d)([a-z]?)")
-OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 
 def driver(target: Target, known: Facts) -> Iterator[Finding]:
@@ -87,7 +86,11 @@ def gpu_arch(target: Target, known: Facts) -> Iterator[Finding]:
         return
     if facts.kind(arch) != accelerator.kind:
         message = f"{target.gpu.id} ({arch}) is no device for {accelerator.id}"
-        yield error("gpu-arch", message, f"{accelerator.id} is a {accelerator.kind} build")
+        yield error(
+            "gpu-arch", message, f"{accelerator.id} is a {accelerator.kind} build; {known.sources['gpu_profiles']}"
+        )
+    elif not accelerator.archs and accelerator.variant not in facts.variants(known, target.release.torch):
+        return  # there is no such build, which variant_exists tells
     elif not accelerator.archs:
         message = f"which GPUs the {accelerator.id} build of torch {target.release.torch} holds is not established"
         yield note("gpu-arch", message, source)
@@ -161,8 +164,11 @@ def joined(options: Iterable[str]) -> tuple[str, ...]:
     return tuple(re.sub(r" (?!-)", "=", " ".join(options)).split())
 
 
-def gfx_override(target: Target, known: Facts) -> Iterator[Finding]:
-    """Pretending to be another GPU is unsupported, and hides or causes wrong results."""
-    if found := next((option for option in target.gpu.run_options if OVERRIDE in option), ""):
-        message = f"{found} makes the GPU pretend to be another: unsupported, and wrong kernels run"
-        yield warning("gfx-override", message, known.sources["rocm"], f"a build that holds code for {target.gpu.id}")
+def run_hazards(target: Target, known: Facts) -> Iterator[Finding]:
+    """No run option makes a row lie about itself: a pretended GPU, another library, a compiler that is switched off."""
+    for hazard in known.hazards:
+        for option in joined(target.gpu.run_options):
+            if hazard.has in option:
+                yield warning(
+                    "run-hazards", f"run option {option}: {hazard.why}", known.sources["hazards"], hazard.instead
+                )
