@@ -52,6 +52,12 @@ class Expect:
         """Whether the row promises a GPU."""
         return self.kind in {"cuda", "rocm"}
 
+    @property
+    def gpu_compiles(self) -> bool:
+        """Whether there is a GPU that Triton compiles for: NVIDIA's from compute capability 7.0 on."""
+        capability = self.gpu_arch[len("sm_") :] if self.gpu_arch.startswith("sm_") else ""
+        return self.gpu_row and not (capability.isdecimal() and int(capability) < 70)  # noqa: PLR2004  capability 7.0
+
 
 def parse(text: str) -> Expect:
     """From JSON; ValueError if it is not an expectation of this schema."""

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.matrix.rows import KNOWN, row
 from torchkiln.matrix import rules
 from validate import doctor, proof
-from validate.checks import compile_random_uid, gpu_arch, gpu_driver, lock_installed, lock_record, version_accelerator
+from validate.checks import (
+    compile_random_uid,
+    gpu_arch,
+    gpu_compile,
+    gpu_driver,
+    gpu_speed,
+    lock_installed,
+    lock_record,
+    version_accelerator,
+)
 from validate.expect import Expect
 
 if TYPE_CHECKING:
@@ -91,6 +101,17 @@ def test_driver_versions_are_compared_as_numbers() -> None:
     """550.54.14 lies below 550.90.07 and 1000.1, and above nothing at all."""
     assert gpu_driver.parts("550.54.14") < gpu_driver.parts("550.90.07") < gpu_driver.parts("1000.1")
     assert gpu_driver.parts("") < gpu_driver.parts("550")
+
+
+@pytest.mark.parametrize("arch", ["", "sm_60", "sm_61", "sm_70", "sm_89", "sm_120", "gfx942"])
+def test_what_compiles_is_asked_only_where_lint_says_it_applies(arch: str) -> None:
+    """A P100 row requires neither a compiled GPU function nor its speed; every other GPU row requires both."""
+    target = row("2.10.0", "rocm7.1" if arch.startswith("gfx") else "cu126", arch=arch)
+    noted = "compile-applies" in {finding.rule for finding in rules.check(target, KNOWN)}
+    expect = Expect(kind=target.accelerator.kind, gpu_arch=arch)
+    assert noted == (arch in {"sm_60", "sm_61"})
+    assert [check.applies(expect) for check in (gpu_compile, gpu_speed)] == [not noted] * 2
+    assert not gpu_compile.applies(Expect(kind="cpu"))
 
 
 def test_toolkit_may_be_stated_in_part() -> None:
