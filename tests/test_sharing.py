@@ -117,6 +117,22 @@ def test_rows_are_told_in_few_globs(names: tuple[str, ...], told: tuple[str, ...
     assert sharing.covering(names, FAMILY) == told
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (FAMILY, ("*",)),
+        (FAMILY[:5], ("torch25-*",)),
+        (FAMILY[:4], ("torch25-cu124*",)),
+        (FAMILY[1:4], ("torch25-cu124* (3 of 4)",)),
+        (FAMILY[3:6], ("torch25-cu124-rtx4090d", "torch25-cu118", "torch26-cu124")),
+        ((), ()),
+    ],
+)
+def test_rows_are_told_by_group(names: tuple[str, ...], told: tuple[str, ...]) -> None:
+    """Most of an accelerator's rows are told as that, and not one by one."""
+    assert sharing.grouped(names, FAMILY) == told
+
+
 @given(st.sets(st.sampled_from(FAMILY)))
 def test_globs_name_these_rows_and_no_other(names: set[str]) -> None:
     """What is told can be given to --target."""

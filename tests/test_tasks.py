@@ -1,9 +1,35 @@
+"""What the tasks print for the matrix of this repository."""
+
 from __future__ import annotations
+
+import inspect
+import json
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tasks
-from torchkiln.errors import UsageError
+from tests.kiln import ROOT
+from torchkiln.errors import LockError, MatrixError, UsageError
+from torchkiln.lock.rows import state
+from torchkiln.matrix import schema
+
+if TYPE_CHECKING:
+    from invoke.tasks import Task
+
+FAMILY = schema.load(ROOT / "matrix.yaml").targets
+STATES = {row.id: state(ROOT / "images/locks", row) for row in FAMILY}
+LOCKED, UNLOCKED = (
+    [name for name, state in STATES.items() if (state == "locked") is wanted] for wanted in (True, False)
+)
+
+
+def printed(capsys: pytest.CaptureFixture[str], task: Task[Any], *target: str, **options: Any) -> str:  # noqa: ANN401  a task's own
+    """What a task prints on stdout, its errors as they are."""
+    capsys.readouterr()
+    inspect.unwrap(task.body)(None, list(target), **options)
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("patterns", [[""], ["torch213-cpu", ""]])
@@ -11,3 +37,84 @@ def test_an_empty_target_is_called_that(patterns: list[str]) -> None:
     """A variable that was not set is told as such, not as a target without a name."""
     with pytest.raises(UsageError, match="--target is empty"):
         tasks.rows(patterns)
+    with pytest.raises(UsageError, match="--target is empty"):
+        tasks.listed(patterns)
+
+
+@pytest.mark.parametrize("globs", [(), ("torch25-*",), ("*-hopper", "torch28-cu128")])
+def test_matrix_for_github_has_a_job_for_each_row(capsys: pytest.CaptureFixture[str], globs: tuple[str, ...]) -> None:
+    """In one line, in the matrix's order, for what --target selects; each knows whether it is locked."""
+    text = printed(capsys, tasks.matrix, *globs, format="github")
+    assert text.count("\n") == 1
+    jobs = {job["target"]: job for job in json.loads(text)["include"]}
+    chosen = [row.id for row in FAMILY if not globs or any(fnmatchcase(row.id, glob) for glob in globs)]
+    assert list(jobs) == chosen
+    assert {name: job["locked"] for name, job in jobs.items()} == {name: STATES[name] == "locked" for name in chosen}
+
+
+def test_matrix_shows_every_row_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """With its lock's state; piped, a row takes a line unless lint warns."""
+    lines = printed(capsys, tasks.matrix).splitlines()
+    shown = {line.split()[0]: line for line in lines[1:-1]}
+    assert list(shown) == list(STATES)
+    assert [name for name, line in shown.items() if f" {STATES[name]} " not in f"{line} "] == []
+    assert lines[-1].startswith(f"{len(FAMILY)} rows: {len(LOCKED)} locked, ")
+
+
+def test_matrix_keeps_to_locked_rows_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    """For a workflow that builds what can be built."""
+    jobs = json.loads(printed(capsys, tasks.matrix, format="github", locked=True))["include"]
+    assert [job["target"] for job in jobs] == LOCKED
+
+
+def test_json_is_a_format(capsys: pytest.CaptureFixture[str]) -> None:
+    """--json and --format json print the same."""
+    short = printed(capsys, tasks.matrix, "torch25-cu124", json=True)
+    assert short == printed(capsys, tasks.matrix, "torch25-cu124", format="json")
+    assert short == printed(capsys, tasks.matrix, "torch25-cu124", format="json", json=True)
+    assert json.loads(short)[0]["id"] == "torch25-cu124"
+
+
+def test_markdown_is_what_the_readme_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """`./inv fix` writes the same table between the marks."""
+    assert printed(capsys, tasks.matrix, format="markdown") in tasks.generated()[tasks.README]
+
+
+@pytest.mark.parametrize(("format", "json", "what"), [("yaml", False, "is not known"), ("github", True, "contradicts")])
+def test_a_format_must_be_known(format: str, json: bool, what: str) -> None:  # noqa: A002, FBT001  the flags' names
+    """And only one of them at a time."""
+    with pytest.raises(UsageError, match=what) as raised:
+        inspect.unwrap(tasks.matrix.body)(None, [], format=format, json=json)
+    assert "github" in raised.value.remedy
+
+
+def test_any_row_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """A refused one exits as a matrix with errors does; a good one needs no entry in the matrix."""
+    with pytest.raises(SystemExit) as left:
+        printed(capsys, tasks.matrix, explain="torch28-cu124-rtx4090d")
+    assert left.value.code == MatrixError.exit_code
+    assert "torch 2.8.0 has no cu124 build" in capsys.readouterr().out
+    assert json.loads(printed(capsys, tasks.matrix, explain="torch25-cu124", json=True))["refused"] is False
+
+
+def test_plan_names_the_rows_that_share_each_layer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the whole matrix, not only of --target; what one row shares with another holds the other way too."""
+    every = json.loads(printed(capsys, tasks.plan, *LOCKED, json=True))
+    keys = {plan["target"]: {layer["key"] for layer in plan["layers"]} for plan in every}
+    (plan,) = json.loads(printed(capsys, tasks.plan, "torch25-cu124", json=True))
+    for layer in plan["layers"]:
+        wanted = [name for name in LOCKED if name != "torch25-cu124" and layer["key"] in keys[name]]
+        assert layer["shared_with"] == wanted
+    assert any(layer["shared_with"] for layer in plan["layers"])
+
+
+def test_sharing_leaves_out_what_has_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    """A family is summed up as far as it is locked, and says what is not; a row without a lock has no plan."""
+    summed = json.loads(printed(capsys, tasks.plan, "*", sharing=True, json=True))
+    assert [row["target"] for row in summed["rows"]] == LOCKED
+    assert [row["target"] for row in summed["left_out"]] == UNLOCKED
+    assert summed["ratio"] > 1
+    assert "rows:" in printed(capsys, tasks.plan, "torch25-*", sharing=True)
+    for options in ({}, {"sharing": True}):
+        with pytest.raises(LockError, match="is unlocked"):
+            printed(capsys, tasks.plan, "torch25-cu118", **options)

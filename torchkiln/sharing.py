@@ -147,6 +147,36 @@ def _widest(name: str, wanted: set[str], family: Sequence[str]) -> tuple[str, se
     return name, {name}
 
 
+def grouped(names: Iterable[str], family: Sequence[str]) -> tuple[str, ...]:
+    """Rows of a family for people: `*`, whole releases, accelerators with how many of their rows are meant, ids."""
+    wanted = set(names)
+    if len(wanted) > 1 and wanted == set(family):
+        return ("*",)
+    told: list[str] = []
+    for release, rows in _by_parts(family, 1).items():
+        if len(rows) > 1 and wanted.issuperset(rows):
+            told.append(f"{release}-*")
+        else:
+            told += [text for glob, some in _by_parts(rows, 2).items() if (text := _some(glob, some, wanted))]
+    return tuple(told)
+
+
+def _by_parts(names: Iterable[str], count: int) -> Mapping[str, list[str]]:
+    """Ids by their first parts."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups["-".join(name.split("-")[:count])].append(name)
+    return groups
+
+
+def _some(prefix: str, rows: Sequence[str], wanted: set[str]) -> str:
+    """Those of the rows with a prefix that are wanted; empty if none is."""
+    own = [name for name in rows if name in wanted]
+    if len(own) > 1:
+        return f"{prefix}*" if len(own) == len(rows) else f"{prefix}* ({len(own)} of {len(rows)})"
+    return "".join(own)
+
+
 def plan_json(found: Family, row: str) -> dict[str, Any]:
     """What `plan --json` prints of a row: its plan, and for each layer the size and the other rows that have it."""
     (planned,) = [plan for plan in found.plans if plan.target == row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchkiln import sharing
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from torchkiln.sharing import Family, Layer, Weight
 
 SHOWN = 3
-"""So many globs of rows are told in words; --json has every row."""
+"""So many groups of rows are told in words; --json has every row."""
 
 
 def plan(found: Family, row: str) -> Table:
@@ -35,26 +36,31 @@ def plan(found: Family, row: str) -> Table:
 def said(found: Family, row: str) -> str:
     """What a row weighs in all, and without what others have too."""
     whole, own = found.total_of(row), found.own_of(row)
-    return f"{row}: {len(found.keys[row])} layers, {size(whole)}; in no other row: {size(own)}. {LEGEND}"
+    return f"{row}: {_layers(len(found.keys[row]))}, {_told(whole)}; in no other row: {_told(own)}. {LEGEND}"
 
 
-LEGEND = "~ estimated by the wheels, ? not known before it is made"
+LEGEND = "~ is estimated by the wheels, ? is known once it is made"
+
+
+def _told(weight: Weight) -> str:
+    """A weight in a sentence."""
+    known, missing = size(replace(weight, unknown=0)), f"{_layers(weight.unknown)} of unknown size"
+    return known if not weight.unknown else f"{known} and {missing}" if weight.bytes else missing
+
+
+def _layers(count: int) -> str:
+    return "1 layer" if count == 1 else f"{count} layers"
 
 
 def _others(layer: Layer, row: str, ids: Sequence[str]) -> str:
-    count = len(layer.rows) - (row in layer.rows)
-    return f"{_rows(count)}: {_briefly(layer.rows, ids, row)}" if count else "-"
+    others = [name for name in layer.rows if name != row]
+    groups = sharing.grouped(others, [name for name in ids if name != row])
+    more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
+    return f"{_rows(len(others))}: {', '.join(groups[:SHOWN])}{more}" if others else "-"
 
 
 def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
-
-
-def _briefly(names: Sequence[str], family: Sequence[str], own: str) -> str:
-    """Rows in a few globs, which may cover the row that is asked for."""
-    globs = [glob for glob in sharing.covering(names, family) if glob != own]
-    more = len(globs) - SHOWN
-    return ", ".join(globs[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def size(weight: Weight) -> str:
@@ -82,8 +88,9 @@ def family(found: Family) -> Table:
 
 def family_said(found: Family) -> str:
     """What the rows weigh together, what sharing saves, and which rows could not be planned."""
-    told = f"{_rows(len(found.plans))}: {size(found.summed)} in all, {size(found.unique)} with each layer counted once"
-    return "\n".join((f"{told} ({found.ratio:.1f} times less). {LEGEND}", *_left_out(found)))
+    once = f"{_told(found.unique)} with each layer counted once ({found.ratio:.1f} times less)"
+    told = f"{_rows(len(found.plans))}: {_told(found.summed)} in all, {once}. {LEGEND}"
+    return "\n".join((told, *_left_out(found)))
 
 
 def _left_out(found: Family) -> Sequence[str]:
