@@ -104,6 +104,8 @@ class Index:
     pages: dict[str, str] = field(default_factory=dict)
     """Folder → `json` (PEP 691) or `html` (PEP 503); unless stated, `whl/…` serves html and others json."""
     ranges: bool = True
+    relative: bool = False
+    """Whether pages name files by relative addresses, as many private indexes do."""
     password: str = ""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(file name, Range header) of every request for a file."""
@@ -191,12 +193,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         files = self.index.files.get(folder, {})
         return {name: file for name, file in files.items() if canonicalize_name(name.split("-")[0]) == project}
 
+    def address(self, folder: str, name: str) -> str:
+        """Where a page says that a file is."""
+        above = "../" * (folder.count("/") + 2) if self.index.relative else f"{self.index.url}/"
+        return f"{above}files/{folder}/{quote(name)}"
+
     def json(self, folder: str, project: str) -> None:
         """PEP 691."""
         files = [
             {
                 "filename": name,
-                "url": f"{self.index.url}/files/{folder}/{quote(name)}",
+                "url": self.address(folder, name),
                 "hashes": {"sha256": file.sha256} if file.sha256 else {},
                 "size": len(file.content),
                 "core-metadata": bool(file.core),
@@ -212,7 +219,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """PEP 503: no sizes."""
         found = self.listed(folder, project)
         links = [
-            f'<a href="{self.index.url}/files/{folder}/{quote(name)}{file.fragment}"{file.attributes}>{name}</a>'
+            f'<a href="{self.address(folder, name)}{file.fragment}"{file.attributes}>{name}</a>'
             for name, file in found.items()
         ]
         self.reply(200 if found else 404, "".join(links).encode(), {"Content-Type": "text/html"})

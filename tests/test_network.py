@@ -24,17 +24,6 @@ def test_a_named_bundle_that_is_missing_is_an_error() -> None:
         network.trust({"SSL_CERT_FILE": "/absent.pem"})
 
 
-def test_credentials_come_from_netrc_then_from_the_index(tmp_path: Path) -> None:
-    """A host gets its own user and password; another host gets none."""
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine one.example login me password mine\n")
-    environment = {"NETRC": str(netrc), "UV_INDEX": "https://you:your%40s@two.example/simple https://three.example/"}
-    assert network.credentials(environment, "one.example") == ("me", "mine")
-    assert network.credentials(environment, "two.example") == ("you", "your@s")
-    assert network.credentials(environment, "three.example") is None
-    assert network.credentials({"HOME": str(tmp_path)}, "one.example") is None
-
-
 def test_credentials_do_not_follow_a_redirect_to_another_host(tmp_path: Path) -> None:
     """What one host is told stays there."""
     seen: list[tuple[str, str]] = []

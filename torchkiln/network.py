@@ -1,25 +1,24 @@
-"""HTTP as this machine wants it: proxies, one CA setting for every fetcher, credentials from netrc or the index.
+"""HTTP as this machine wants it: proxies, one CA setting for every fetcher, and credentials where they are asked for.
 
 Nothing here is ever written to a layer, a label or a log; `redact` keeps secrets out of messages.
 """
 
 from __future__ import annotations
 
-import netrc
 import re
 import ssl
-from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import httpx
+
+from torchkiln import credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 """Where a private CA is named, in order; each client reads another one of them."""
-INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 TIMEOUT = httpx.Timeout(60, connect=20)
 
 
@@ -46,30 +45,17 @@ def client(environment: Mapping[str, str], *, connections: int) -> httpx.Client:
 
 
 def _authorise(environment: Mapping[str, str]) -> Callable[[httpx.Request], httpx.Request]:
-    """Add basic credentials for hosts that have some; httpx drops them when redirected to another host."""
+    """Add basic credentials where there are some, looked for once; httpx drops them when redirected to another host."""
+    found = cache(lambda address: credentials.find(environment, address))
 
     def authorise(request: httpx.Request) -> httpx.Request:
-        found = credentials(environment, request.url.host)
-        if found and "Authorization" not in request.headers:
-            signed = httpx.BasicAuth(*found).auth_flow(request)
+        pair = found(str(request.url.copy_with(raw_path=b"/")))
+        if pair and "Authorization" not in request.headers:
+            signed = httpx.BasicAuth(*pair).auth_flow(request)
             return next(signed)
         return request
 
     return authorise
-
-
-def credentials(environment: Mapping[str, str], host: str) -> tuple[str, str] | None:
-    """User and password for a host, from netrc ($NETRC, ~/.netrc) or from an index address that names them."""
-    file = Path(environment.get("NETRC") or Path(environment.get("HOME", "/")) / ".netrc")
-    try:
-        entry = netrc.netrc(file).authenticators(host)
-    except (OSError, netrc.NetrcParseError):
-        entry = None
-    if entry:
-        return entry[0], entry[2]
-    addresses = (urlsplit(word) for name in INDEXES for word in environment.get(name, "").split())
-    named = next((address for address in addresses if address.hostname == host and address.username), None)
-    return (unquote(named.username or ""), unquote(named.password or "")) if named else None
 
 
 def redact(text: str) -> str:

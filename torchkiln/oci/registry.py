@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 
-from torchkiln import network
+from torchkiln import credentials, network
 from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE
@@ -196,7 +196,7 @@ class Registry:
         """A token for pulling, with the registry's credentials if there are any (distribution's token documents)."""
         realm = httpx.URL(challenge.get("realm", ""))
         _secure(realm)
-        known = network.credentials(self.environment, self.reference.host.partition(":")[0])
+        known = credentials.find(self.environment, f"https://{self.reference.host}")
         asked = {name: value for name, value in challenge.items() if name in {"service", "scope"}}
         asked.setdefault("scope", f"repository:{self.reference.repository}:pull")
         auth = httpx.BasicAuth(*known) if known else httpx.USE_CLIENT_DEFAULT
