@@ -61,3 +61,46 @@ def test_json_is_plain_and_names_the_nearest_row_by_its_id() -> None:
     assert finding.keys() == {"rule", "severity", "message", "evidence", "nearest", "row"}
     assert (finding["nearest"], finding["row"]) == ("torch28-cu126-with-mine",) * 2
     assert json.loads(json.dumps(compat.to_json(ROW, lint(ROW, KNOWN))))["findings"] == []
+
+
+def edited(tmp_path: Path, *changes: tuple[str, str]) -> Path:
+    """The small matrix with some text changed."""
+    text = Path(__file__).with_name("small.yaml").read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_cuda_that_other_releases_have_is_refused_by_lint(tmp_path: Path) -> None:
+    """CUDA 13.4 is built for torch 2.15 only: the row is read, and refused with what that torch is built for."""
+    path = edited(
+        tmp_path, ("cu124: {kind: cuda, version: '12.4'", "cu134: {kind: cuda, version: '13.4'"), ("[cu124]", "[cu134]")
+    )
+    family = schema.load(path, KNOWN)
+    (finding,) = [one for one in lint(family.targets[0], KNOWN, family) if one.severity == "error"]
+    assert finding.rule == "variant-exists"
+    assert "torch 2.5.1 is built for cpu, cu118, cu121, cu124" in finding.evidence
+    assert finding.nearest == "torch25-cu124"
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("'13.5'", "accelerators.cu135: no torch is built for 'cu135'; nearest: cu13"),
+        ("13.5", "accelerators.cu135.version: 13.5 is a number to YAML"),
+        ("'13.50'", "accelerators.cu135: no torch is built for 'cu135'"),
+    ],
+)
+def test_a_cuda_that_nobody_has_is_refused_as_the_file_is_read(tmp_path: Path, version: str, told: str) -> None:
+    """No index name is made up from a number: variants are those of the table, and versions are text."""
+    path = edited(
+        tmp_path,
+        ("cu124: {kind: cuda, version: '12.4'", f"cu135: {{kind: cuda, version: {version}"),
+        ("[cu124]", "[cu135]"),
+    )
+    with pytest.raises(MatrixError) as raised:
+        schema.load(path, KNOWN)
+    assert told in str(raised.value)

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.matrix.rows import KNOWN, PACKAGES, ROW, changed, row, told
 from torchkiln.matrix import facts, rules
 from torchkiln.matrix.target import Extra, Flavour, Target
+
+if TYPE_CHECKING:
+    from torchkiln.matrix.factfile import HazardFact
 
 CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --shm-size=2g"
 
@@ -127,11 +131,6 @@ CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --
             [("driver-packages", "error")],
             id="libcuda",
         ),
-        pytest.param(
-            row("2.5.1", "rocm6.2", options=f"{ROCM} --env=HSA_OVERRIDE_GFX_VERSION=11.0.0"),
-            [("run-hazards", "warning")],
-            id="gfx-override",
-        ),
         pytest.param(row("2.5.1", "cu124", options="--shm-size=2g"), [("run-options", "warning")], id="no-gpu-let-in"),
         pytest.param(row("2.5.1", "cu124", options="--gpus all --ipc host"), [], id="options-in-two-words"),
         pytest.param(row("2.5.1", "cu124", options="--gpus=all"), [("run-options", "warning")], id="64-mb-of-shm"),
@@ -146,6 +145,15 @@ CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --
 def test_what_is_said_about_a_row(target: Target, expected: list[tuple[str, str]]) -> None:
     """Each wrong row is refused by its own rule, each working one is not; a note explains what is peculiar."""
     assert told(target) == expected
+
+
+@pytest.mark.parametrize("hazard", KNOWN.hazards, ids=lambda hazard: hazard.has.strip("-"))
+def test_a_run_option_that_makes_a_row_lie_is_warned_of(hazard: HazardFact) -> None:
+    """A pretended GPU, shadowed libraries, a silenced compiler: said, with what to use instead."""
+    option = hazard.has if hazard.has.startswith("--") else f"--env={hazard.has}=1"
+    (found,) = rules.check(row("2.5.1", "rocm6.2", options=f"{ROCM} {option}"), KNOWN)
+    assert (found.rule, found.severity, found.nearest) == ("run-hazards", "warning", hazard.instead)
+    assert found.message == f"run option {option}: {hazard.why}"
 
 
 V100 = {  # facts: arch_notes_cuda

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchkiln.matrix import compat, facts
 from torchkiln.matrix.compose import compose
-from torchkiln.matrix.nearest import Choice, changes, cost, fine, nearest
+from torchkiln.matrix.nearest import Choice, changes, cost, established, fine, nearest
 from torchkiln.matrix.target import ARCH, GENERIC, Target, combinations
 
 if TYPE_CHECKING:
@@ -83,15 +83,11 @@ def _offered(target: Target, known: Facts, family: Matrix) -> Target | None:
 
 
 def _in_place_of(row: Target, target: Target, known: Facts) -> bool:
-    """Whether a row works where the target should: on the same GPU and driver, without what it does not ask for."""
+    """Whether a row works where the target should: on its machine, GPU and driver, with no other user's additions."""
     kind = facts.kind(target.gpu.arch) if target.gpu.arch else target.accelerator.kind
-    if row.accelerator.kind != kind:
-        return False
-    same = row.gpu.id == target.gpu.id and row.arch in {target.arch, ARCH}
-    general = row.gpu.id == GENERIC and fine(
-        replace(row, gpu=replace(target.gpu, run_options=row.gpu.run_options)), known
-    )
-    return (same or general) and (not row.extra or row.extra == target.extra) and fine(row, known)
+    placed = replace(row, gpu=replace(target.gpu, run_options=row.gpu.run_options))
+    fits = row.accelerator.kind == kind and row.gpu.id in {target.gpu.id, GENERIC} and row.arch in {target.arch, ARCH}
+    return fits and (row.extra is None or row.extra == target.extra) and established(placed) and fine(placed, known)
 
 
 def _distance(row: Target, target: Target, known: Facts) -> tuple[object, ...]:

@@ -31,9 +31,11 @@ class Choice:
 def nearest(target: Target, known: Facts, family: Matrix | None = None) -> Target | None:
     """The least changed row without errors, without warnings if there is one; None if nothing helps.
 
-    The GPU always stays, and its driver unless no row runs on it.
+    The GPU always stays, and its driver unless no row runs on it. Another build is known to serve that GPU.
     """
-    rows = tuple(candidates(target, known, family))
+    build = (target.release.torch, target.accelerator.id)
+    every = candidates(target, known, family)
+    rows = tuple(row for row in every if established(row) or (row.release.torch, row.accelerator.id) == build)
     newer = tuple(newer_driver(row, known) for row in rows if row.gpu.driver)
     tries = ((rows, fine), (rows, legal), (newer, fine), (newer, legal))
     return next((row for among, good in tries for row in among if good(row, known)), None)
@@ -45,9 +47,13 @@ def legal(target: Target, known: Facts) -> bool:
 
 
 def fine(target: Target, known: Facts) -> bool:
-    """Whether a row has neither error nor warning, and its GPU is known to be served."""
-    established = not target.gpu.arch or bool(target.accelerator.archs)
-    return established and all(finding.severity == "note" for finding in rules.check(target, known))
+    """Whether a row has neither error nor warning."""
+    return all(finding.severity == "note" for finding in rules.check(target, known))
+
+
+def established(target: Target) -> bool:
+    """Whether it is known which GPUs the row's wheels serve, or none is asked for."""
+    return not target.gpu.arch or bool(target.accelerator.archs)
 
 
 def candidates(target: Target, known: Facts, family: Matrix | None = None) -> Iterator[Target]:
