@@ -43,10 +43,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent
 README = ROOT / "README.md"
+LOCKS = ROOT / "images" / "locks"
 TARGET = {"target": "id or glob of ./inv matrix; may be repeated"}
 JSON = {"json": "one JSON document on stdout"}
 FORMATS = ("table", "json", "markdown", "github")
 ENGINE = {"engine": "auto, docker or sandbox"}
+EXTRA = {"extra_requirements": "file of requirements that are added to the rows, one a line"}
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
@@ -112,29 +114,32 @@ def project() -> Project:
     return Project(root=ROOT, home=homes.prepare(homes.locate(os.environ)), environment=dict(os.environ))
 
 
-def one_row(patterns: Sequence[str]) -> Target:
+def one_row(patterns: Sequence[str], extra: str = "") -> Target:
     """The one row of --target, where several make no sense."""
-    first, *others = rows(patterns)
+    first, *others = rows(patterns, extra=extra)
     if others:
         raise UsageError("one target at a time", where=" ".join(patterns), remedy=f"--target {first.id}")
     return first
 
 
-def rows(patterns: Sequence[str], family: Matrix | None = None) -> tuple[Target, ...]:
-    """The rows of --target; none is an error, since all of them would be a lot."""
+def rows(patterns: Sequence[str], family: Matrix | None = None, extra: str = "") -> tuple[Target, ...]:
+    """The rows of --target, with --extra-requirements on top; none is an error, since all of them would be a lot."""
     from torchkiln.matrix import schema
 
     if not patterns:
         raise UsageError("no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
-    return selected(family or schema.load(ROOT / "matrix.yaml"), patterns)
+    return selected(family or schema.load(ROOT / "matrix.yaml"), patterns, extra)
 
 
-def selected(family: Matrix, patterns: Sequence[str]) -> tuple[Target, ...]:
+def selected(family: Matrix, patterns: Sequence[str], extra: str = "") -> tuple[Target, ...]:
     """The rows of --target, or all if there is none; a variable that was not set is told as such."""
+    from torchkiln.matrix import extra as additions
     from torchkiln.matrix.target import select
 
     if not all(patterns):
         raise UsageError("--target is empty", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
+    if extra:
+        return additions.select(family.targets, patterns, additions.read(Path(extra)))
     return select(family.targets, patterns)
 
 
@@ -148,7 +153,7 @@ def listed(patterns: Sequence[str]) -> list[Row]:
     family = schema.load(ROOT / "matrix.yaml", known)
 
     return [
-        Row(target=row, findings=compat.lint(row, known, family), lock=state(ROOT / "images/locks", row))
+        Row(target=row, findings=compat.lint(row, known, family), lock=state(LOCKS, row))
         for row in selected(family, patterns)
     ]
 
@@ -295,15 +300,47 @@ def plan(_: Context, target: Sequence[str], sharing: bool = False, json: bool = 
 @task(
     positional=[],
     iterable=["target"],
-    help=TARGET | {"base": "write the package list of the row's base too (runs mmdebstrap)"},
+    help=TARGET
+    | EXTRA
+    | {
+        "base": "write the package list of the row's base too (runs mmdebstrap)",
+        "check": "change nothing, ask nobody: are the committed locks those of the rows? Without --target, of all",
+        "upgrade": "take the newest of what the rows allow, instead of what is pinned; the trio stays",
+        "markdown": "print what changed as Markdown, for a pull request",
+        "from_facts": "take the PyTorch index as torchkiln/matrix/facts.yaml knows it, where it can't be reached",
+        "requirements": "print what one row uses of its locks, as pip and uv install it, and write nothing",
+    },
 )
 @guarded
-def lock(_: Context, target: Sequence[str], base: bool = False) -> None:
-    """Resolve and write images/locks/ for the rows."""
+def lock(
+    _: Context,
+    target: Sequence[str],
+    extra_requirements: str = "",
+    base: bool = False,
+    check: bool = False,
+    upgrade: bool = False,
+    markdown: bool = False,
+    from_facts: bool = False,
+    requirements: bool = False,
+) -> None:
+    """Write images/locks/ for the rows, keeping to what is pinned where it still will do; or check them."""
     from torchkiln import pipeline
+    from torchkiln.lock import audit, difference
+    from torchkiln.lock import rows as locks
+    from torchkiln.matrix import schema
 
-    for path in pipeline.relock(project(), rows(target), bases=base):
-        show(str(path.relative_to(ROOT)))
+    family = schema.load(ROOT / "matrix.yaml")
+    if check:
+        chosen = selected(family, target, extra_requirements)
+        found = audit.audit(LOCKS, family.targets, chosen, orphans=not target)
+        show(audit.plain(found))
+        audit.refuse(found)
+    elif requirements:
+        show(locks.text(LOCKS, one_row(target, extra_requirements)).removesuffix("\n"))
+    else:
+        chosen, options = rows(target, family, extra_requirements), {"upgrade": upgrade, "from_facts": from_facts}
+        changed = pipeline.relock(project(), chosen, every=family.targets, bases=base, **options)
+        show(difference.markdown(changed) if markdown else difference.plain(changed))
 
 
 @task(

@@ -17,7 +17,8 @@ from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, Stal
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import debian
-from torchkiln.lock import baselock, lockfile, resolve, rows
+from torchkiln.lock import baselock, renew, rows, sections
+from torchkiln.lock.difference import difference
 from torchkiln.matrix import compat, facts
 from torchkiln.oci.image import recorded
 from torchkiln.oci.load import Foreign
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from torchkiln.errors import TorchkilnError
     from torchkiln.layers.base.debian import BaseResult
     from torchkiln.lock.baselock import BaseLock
+    from torchkiln.lock.difference import Difference
     from torchkiln.lock.lockfile import Lock
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.target import Target
@@ -92,23 +94,33 @@ def family(project: Project, targets: Sequence[Target], known: Facts) -> Family:
     return sharing.family(plans, made, left_out)
 
 
-def relock(project: Project, targets: Sequence[Target], *, bases: bool) -> tuple[Path, ...]:
-    """Resolve anew and write the locks that rows share, and on request their bases' package lists; what was written."""
-    texts: dict[Path, str] = {}
+def relock(
+    project: Project,
+    targets: Sequence[Target],
+    *,
+    every: Sequence[Target],
+    bases: bool = False,
+    upgrade: bool = False,
+    from_facts: bool = False,
+) -> tuple[Difference, ...]:
+    """Write the locks of rows, and on request their bases' package lists; what changed in each part of each file.
+
+    `every` are all rows there are. Nothing is written before everything is resolved.
+    """
+    asking = renew.asking(project.environment, upgrade=upgrade, from_facts=from_facts)
     with project.home.lock("use", shared=True):
-        for target in targets:
-            path, listed = project.locks / target.lock_name, project.base_lock(target)
-            if path not in texts:
-                with step(f"lock {path.name}"):
-                    texts[path] = lockfile.render(resolve.resolve(target, project.environment))
-            if bases and listed not in texts:
-                packages = debian.packages(
-                    project.home, target.base, recipe=debian.recipe(), environment=project.environment
-                )
-                texts[listed] = baselock.render(packages)
-    for path, text in texts.items():
-        write_atomically(path, text.encode())
-    return tuple(texts)
+        renewed = renew.files(project.locks, every, targets, asking)
+        listed = {project.base_lock(row): row for row in targets} if bases else {}
+        packages = {path: _packages(project, row) for path, row in listed.items()}
+    for one in renewed:
+        write_atomically(one.path, sections.render(one.after).encode())
+    for path, lock in packages.items():
+        write_atomically(path, baselock.render(lock).encode())
+    return tuple(part for one in renewed for part in difference(one.path.name, one.before, one.after))
+
+
+def _packages(project: Project, row: Target) -> BaseLock:
+    return debian.packages(project.home, row.base, recipe=debian.recipe(), environment=project.environment)
 
 
 def build(project: Project, target: Target, engine: Engine | None, *, frozen: bool = False) -> Built:

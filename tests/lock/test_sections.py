@@ -117,10 +117,10 @@ def test_a_flavour_without_a_section_is_unlocked() -> None:
 def test_where_a_row_can_be_locked_is_said() -> None:
     """A row on the PyTorch index names that index and the variable for a mirror; a default row names neither."""
     suffixed = replace(ROW, accelerator=replace(ROW.accelerator, by_default=False))
-    assert "download.pytorch.org" in fit.unlocked(suffixed).remedy
-    assert "TORCHKILN_PYTORCH_INDEX" in fit.unlocked(suffixed).remedy
+    assert "download.pytorch.org" in fit.unlocked(suffixed, "").remedy
+    assert "TORCHKILN_PYTORCH_INDEX" in fit.unlocked(suffixed, "").remedy
     default = replace(ROW, accelerator=replace(ROW.accelerator, by_default=True))
-    assert "pytorch.org" not in fit.unlocked(default).remedy
+    assert "pytorch.org" not in fit.unlocked(default, "").remedy
 
 
 def test_a_section_that_pins_what_is_above_it_is_refused() -> None:

@@ -96,7 +96,7 @@ def _total(part: Difference) -> int | None:
 
 
 def _bytes(size: int | None) -> str:
-    return "size unknown" if size is None else f"{size / 1e6:+.1f} MB"
+    return "size unknown" if size is None else f"{round(size / 1e6, 1) + 0.0:+.1f} MB"  # never -0.0
 
 
 def markdown(found: Sequence[Difference]) -> str:

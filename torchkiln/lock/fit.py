@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -70,13 +71,20 @@ def file_of(target: Target, section: str, folder: Path) -> Path:
 
 def command(target: Target) -> str:
     """What writes the lock of a row."""
-    more = f" --extra-requirements {target.extra.file}" if target.extra else ""
+    more = f" --extra-requirements {shlex.quote(str(target.extra.file))}" if target.extra else ""
     return f"./inv lock --target {replace(target, extra=None).id}{more}"
 
 
-def unlocked(target: Target, section: str = "") -> LockError:
+def lacking(target: Target, file: LockFile, beside: LockFile = EMPTY) -> str:
+    """What a row has no lock for, in words; empty if it has all."""
+    if file.common is None:
+        return f"there is no images/locks/{target.lock_name}"
+    missing = [name for name in additions(target) if name not in {**file.sections, **beside.sections}]
+    return f"nobody has locked {missing[0]} for it" if missing else ""
+
+
+def unlocked(target: Target, what: str) -> LockError:
     """What to say of a row without a lock, and where one can be written."""
-    what = f"nobody has locked {section} for it" if section else f"there is no images/locks/{target.lock_name}"
     indexes = "the package index" if target.accelerator.by_default else INDEXES
     return LockError(f"{target.id} is unlocked: {what}", remedy=f"{command(target)}, where {indexes} can be reached")
 
@@ -93,14 +101,13 @@ def row(target: Target, file: LockFile, beside: LockFile = EMPTY) -> Lock:
 
 def fresh(target: Target, file: LockFile, beside: LockFile = EMPTY) -> dict[str, Lock]:
     """The parts that a row uses, by name, the shared one first; LockError or StaleLockError if they are not there."""
-    if file.common is None:
-        raise unlocked(target)
+    what = lacking(target, file, beside)
+    if what or file.common is None:
+        raise unlocked(target, what)
     check_fresh(file.common, asked(target), target)
     used, above = {"": file.common}, list(file.common.pins)
     for name, requirements in additions(target).items():
-        section = {**file.sections, **beside.sections}.get(name)
-        if section is None:
-            raise unlocked(target, name)
+        section = {**file.sections, **beside.sections}[name]
         check_fresh(section, added(target, requirements, above), target, name)
         used[name] = section
         above += section.pins

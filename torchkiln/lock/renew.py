@@ -8,15 +8,19 @@ what is written is whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from torchkiln.console import step
 from torchkiln.errors import HashMismatchError, LockError, StaleLockError
-from torchkiln.lock import fit, lockfile
+from torchkiln.lock import fit, index, known, lockfile, resolve, rows
 from torchkiln.lock.sections import LockFile
+from torchkiln.matrix import facts
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from torchkiln.lock.lockfile import Inputs, Lock, Pin
     from torchkiln.matrix.target import Target
@@ -36,9 +40,91 @@ class Asking:
     """How parts are asked for."""
 
     ask: Callable[[Inputs, Target, Sequence[Pin], Sequence[Pin]], Chosen]
-    """Inputs, row, pins to keep to, pins to prefer."""
+    """Inputs, row, pins to keep to, pins to prefer, the first of a name counting."""
     resolver: str
     upgrade: bool = False
+
+
+def asking(environment: Mapping[str, str], *, upgrade: bool = False, from_facts: bool = False) -> Asking:
+    """Ask the indexes through uv; or take the PyTorch index as the facts know it, which is never done unasked."""
+    return Asking(ask=partial(_ask, environment, from_facts), resolver=index.resolver(), upgrade=upgrade)
+
+
+def _ask(  # noqa: PLR0917  the last four are what Asking.ask is called with
+    environment: Mapping[str, str],
+    from_facts: bool,  # noqa: FBT001  bound by partial
+    asked: Inputs,
+    row: Target,
+    above: Sequence[Pin],
+    preferred: Sequence[Pin],
+) -> Chosen:
+    constraints = fit.constraints(above)
+    preferences = {pin.name: pin.version for pin in reversed(preferred)}
+    if from_facts:
+        stated = facts.read()
+        found = known.wheels(asked, row, environment, stated, constraints=constraints, preferences=preferences)
+        return Chosen(pins=found.pins, sources=found.sources)
+    pins = resolve.wheels(asked, row, environment, constraints=constraints, preferences=preferences)
+    return Chosen(pins=pins, sources={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """A lock file as it was and as it should be."""
+
+    path: Path
+    before: LockFile
+    after: LockFile
+
+
+def files(folder: Path, family: Sequence[Target], chosen: Sequence[Target], asking: Asking) -> tuple[Renewed, ...]:
+    """The lock files of the chosen rows; `family` are all rows there are.
+
+    What lies below a user's additions stays as it is where it can.
+    """
+    made: list[Renewed] = []
+    for name in dict.fromkeys(row.lock_name for row in chosen):
+        sharing = [row for row in chosen if row.lock_name == name]
+        path = folder / name
+        before = rows.at(path, sharing[0])
+        direct = [row for row in map(plain, sharing) if row in sharing or not _usable(row, before)]
+        after = before
+        if direct:
+            with step(f"lock {name}"):
+                after = renewed(before, [row for row in family if row.lock_name == name], direct, asking)
+            made.append(Renewed(path=path, before=before, after=after))
+        made += _beside(folder, [row for row in sharing if row.extra], after, asking)
+    return tuple(made)
+
+
+def plain(row: Target) -> Target:
+    """A row without a user's additions."""
+    return replace(row, extra=None)
+
+
+def _usable(row: Target, file: LockFile) -> bool:
+    try:
+        fit.row(row, file)
+    except (LockError, StaleLockError):
+        return False
+    return True
+
+
+def _beside(folder: Path, chosen: Sequence[Target], own: LockFile, asking: Asking) -> tuple[Renewed, ...]:
+    """The lock files beside users' lists, each with a section for every flavour that was chosen."""
+    sections = {(path_beside(row, folder), row.flavour.id): row for row in chosen}
+    before = {path: rows.at(path, row) for (path, _), row in sections.items()}
+    after = dict(before)
+    for (path, _), row in sections.items():
+        with step(f"lock {path.name}"):
+            after[path] = with_additions(after[path], row, fit.row(plain(row), own), asking)
+    return tuple(Renewed(path=path, before=before[path], after=after[path]) for path in before)
+
+
+def path_beside(row: Target, folder: Path) -> Path:
+    """The lock file of a user's additions."""
+    *_, name = fit.additions(row)
+    return fit.file_of(row, name, folder)
 
 
 def renewed(before: LockFile, family: Iterable[Target], chosen: Sequence[Target], asking: Asking) -> LockFile:
@@ -53,7 +139,8 @@ def renewed(before: LockFile, family: Iterable[Target], chosen: Sequence[Target]
         old, asked = before.sections.get(name), fit.added(row, row.flavour.requirements, common.pins)
         if name in asked_for or (old and old.inputs != asked.checksum):
             others = [pin for lock in sections.values() for pin in lock.pins]
-            sections[name] = _made(old, asked, row, asking, above=common.pins, others=others)
+            how = asking if name in asked_for else replace(asking, upgrade=False)
+            sections[name] = _made(old, asked, row, how, above=common.pins, others=others)
         elif old:
             sections[name] = old
     return LockFile(common=common, sections=sections)
@@ -69,7 +156,7 @@ def with_additions(before: LockFile, row: Target, own: Lock, asking: Asking) -> 
 
 def _own(row: Target) -> dict[str, tuple[str, ...]]:
     """The section of a row's flavour, if it has one."""
-    return fit.additions(replace(row, extra=None))
+    return fit.additions(plain(row))
 
 
 def _adding(rows: Iterable[Target]) -> dict[str, Target]:

@@ -23,6 +23,12 @@ def read(folder: Path, target: Target) -> Lock:
     return fit.row(target, *files(folder, target))
 
 
+def text(folder: Path, target: Target) -> str:
+    """What a row uses of its lock files, as one requirements file."""
+    read(folder, target)
+    return sections.text(fit.fresh(target, *files(folder, target)))
+
+
 def files(folder: Path, target: Target) -> tuple[LockFile, LockFile]:
     """What there is of the lock file that a row shares, and of the one beside a user's additions."""
     names = ["", *fit.additions(target)]
@@ -45,14 +51,20 @@ def packages(folder: Path, target: Target) -> BaseLock:
     return listed
 
 
+def lacking(folder: Path, target: Target) -> str:
+    """What a row has no lock for, in words; empty if it has all. LockError for a file that cannot be read."""
+    missing = fit.lacking(target, *files(folder, target))
+    if not missing and not (folder / target.base.lock_name).exists():
+        return f"there is no package list of its base, images/locks/{target.base.lock_name}"
+    return missing
+
+
 def state(folder: Path, target: Target) -> State:
     """Whether a row can be built from what is committed; cheap, so no wheel is held against the platform."""
-    if not (folder / target.base.lock_name).exists():
-        return "unlocked"
     try:
+        if lacking(folder, target):
+            return "unlocked"
         fit.fresh(target, *files(folder, target))
-    except StaleLockError:
+    except (LockError, StaleLockError):
         return "stale"
-    except LockError:
-        return "unlocked"
     return "locked"

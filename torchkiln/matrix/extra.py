@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from torchkiln.errors import MatrixError
+from torchkiln.matrix import target
 from torchkiln.matrix.target import TRIO, Extra
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from torchkiln.matrix.target import Target
 
 
 def read(path: Path) -> Extra:
@@ -36,11 +41,24 @@ def read(path: Path) -> Extra:
     return Extra(id=name, requirements=tuple(text for _, text in stated if text), file=path.absolute())
 
 
+def select(targets: Sequence[Target], patterns: Sequence[str], extra: Extra) -> tuple[Target, ...]:
+    """Rows that an id or glob names, with additions on top instead of those that the matrix may give them.
+
+    An id may be that of the row below or of the row with the additions.
+    """
+    plain = {row.id: row for row in (replace(one, extra=None) for one in targets)}
+    below = [pattern.removesuffix(f"-with-{extra.id}") for pattern in patterns]
+    return tuple(replace(row, extra=extra) for row in target.select(tuple(plain.values()), below))
+
+
 def _wrong(text: str) -> str:
     if text.startswith("-"):
         return f"an option ({text.split(maxsplit=1)[0].partition('=')[0]}), and only requirements belong here"
     try:
-        name = canonicalize_name(Requirement(text).name)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return f"{text!r} is not a requirement"
+    name = canonicalize_name(requirement.name)
+    if requirement.url:
+        return f"an address for {name}, and only an index says where wheels are"
     return f"{text!r} names {name}, and the row says which one it has" if name in TRIO else ""
