@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Target
 
 DRIVER_PACKAGE = re.compile(
-    r"cuda-compat-.*|cuda-drivers.*|libcuda1|lib(?:nvcuvid|nvidia-|xnvctrl).*|nvidia-(?:driver|kernel|open|alternative).*"
+    r"cuda-compat-.*|cuda-drivers.*|libcuda1|lib(?:nvcuvid|nvidia-|xnvctrl).*|nvidia-(?:driver|kernel|open|alternative|utils|compute|headless).*"
     r"|amdgpu(?:-dkms.*|-core|-lib.*|-pro.*)?"
 )
 """Debian's, Ubuntu's and the vendors' names for what belongs to a kernel driver."""
