@@ -239,15 +239,19 @@ def matrix(
     from torchkiln.report import rows as report
     from torchkiln.validation.selection import check_required
 
-    if explain:
-        explained(explain, json=json)
-        return
     wanted = format or ("json" if json else "table")
     if wanted not in FORMATS or (json and wanted != "json"):
         raise UsageError(
             f"--format {format} {'contradicts --json' if wanted in FORMATS else 'is not known'}",
             remedy=f"one of {', '.join(FORMATS)}; --json is --format json",
         )
+    if explain and (target or wanted not in {"table", "json"}):
+        raise UsageError(
+            "--explain takes one id, and no other selection", remedy=f"--explain {explain}, or with --json"
+        )
+    if explain:
+        explained(explain, json=wanted == "json")
+        return
     found = [row for row in listed(target) if row.lock == "locked" or not locked]
     check_required([row.target for row in found], ROOT / "validate")
     if wanted == "json":

@@ -95,6 +95,9 @@ def test_any_row_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert left.value.code == MatrixError.exit_code
     assert "torch 2.8.0 has no cu124 build" in capsys.readouterr().out
     assert json.loads(printed(capsys, tasks.matrix, explain="torch25-cu124", json=True))["refused"] is False
+    for more in ({"target": ["torch25-cpu"]}, {"target": [], "format": "github"}):
+        with pytest.raises(UsageError, match="one id"):
+            inspect.unwrap(tasks.matrix.body)(None, explain="torch25-cu124", **more)
 
 
 def test_plan_names_the_rows_that_share_each_layer(capsys: pytest.CaptureFixture[str]) -> None:

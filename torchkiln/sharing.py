@@ -1,8 +1,8 @@
 """Plans of a family → what their layers weigh before any is made, and which rows share them; pure.
 
-A layer weighs what its blob has in bytes. That is known exactly once the layer was made anywhere with this cache. A
-layer of wheels is estimated by its wheels: streams are copied, and 42 layers of two rows differed by -0.2 to 2 % from
-their wheels, 0.2 % in all. Nothing is known of the others before they are made.
+A layer weighs what its blob has in bytes. That is known exactly once it was made with this cache. Before, a layer of
+wheels is estimated by its wheels, whose streams it copies: 88 layers of 11.8 GB differed from their wheels by 0.01 % in
+all, each by -0.2 to 3 % (a wheel of 3 kB by 14 %). Nothing is known of other layers before they are made.
 """
 
 from __future__ import annotations

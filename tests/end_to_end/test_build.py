@@ -80,6 +80,24 @@ def test_plan_names_the_layers_that_build_makes(built: Row) -> None:
     (planned,) = json.loads(built.kiln.run("plan", "--target", ROW, "--json"))
     assert [layer["key"] for layer in planned["layers"]] == [layer["key"] for layer in built.entry["layers"]]
     assert planned["config"]["user"] == "1000:0"
+    sizes = [(layer["size"], layer["size_is"]) for layer in planned["layers"]]
+    assert sizes == [(layer["size"], "exact") for layer in built.entry["layers"]]
+
+
+def test_a_plan_comes_close_before_anything_is_made(built: Row, tmp_path: Path) -> None:
+    """Wheels' layers within 5 % each and 1 % in all; what else the image holds is called unknown."""
+    (planned,) = json.loads(Kiln(tmp_path / "empty").run("plan", "--target", ROW, "--json"))
+    pairs = [
+        (layer, made["size"])
+        for layer, made in zip(planned["layers"], built.entry["layers"], strict=True)
+        if layer["key"].startswith("wheel-")
+    ]
+    assert {layer["size_is"] for layer, _ in pairs} == {"estimate"}
+    assert [layer["title"] for layer, made in pairs if abs(layer["size"] - made) > 0.05 * made] == []
+    total = sum(made for _, made in pairs)
+    assert abs(sum(layer["size"] for layer, _ in pairs) - total) < 0.01 * total
+    others = [layer for layer in planned["layers"] if not layer["key"].startswith("wheel-")]
+    assert {layer["size_is"] for layer in others} == {"unknown"}
 
 
 def test_verify_finds_every_digest_right_and_a_changed_byte_wrong(built: Row, warm: Kiln) -> None:
