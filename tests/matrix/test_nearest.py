@@ -29,6 +29,7 @@ MATRIX = schema.load(Path(__file__).parents[2] / "matrix.yaml", KNOWN)
         (row("2.8.0", "cu124"), "torch28-cu126"),
         (row("2.8.0", "cu128", gpu="v", arch="sm_120", driver="550.90.07"), "driver 570 or newer"),
         (row("2.8.0", "cu128", driver="390.48"), "driver 525.60.13 or newer"),
+        (row("2.8.0", "cu126", gpu="v", arch="sm_120", driver="390.48"), "torch28-cu128-v, driver 570 or newer"),
         (row("2.9.0", "cu130", driver="550.90.07"), "torch29-cu129"),
         (row("2.5.1", "cpu", gpu="h", arch="sm_90"), "torch25-cu124-h"),
         (row("2.5.1", "cu118", gpu="m", arch="gfx942"), "torch25-rocm62-m"),

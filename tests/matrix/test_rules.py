@@ -9,6 +9,7 @@ import pytest
 
 from tests.matrix.rows import KNOWN, PACKAGES, ROW, changed, row, told
 from torchkiln.matrix import facts, rules
+from torchkiln.matrix.mend import mended
 from torchkiln.matrix.target import Extra, Flavour, Target
 
 if TYPE_CHECKING:
@@ -238,6 +239,40 @@ def test_a_base_without_what_images_need_is_refused(package: str, why: str) -> N
     assert [finding.severity for finding in found] == ["error"]
     assert f"no package {package}: " in found[0].message
     assert why in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("package", "rule"),
+    [
+        ("cuda-toolkit-12-1", "toolkit-packages"),
+        ("cuda-12-1", "toolkit-packages"),
+        ("cuda-nvcc-12-8", "toolkit-packages"),
+        ("cuda-toolkit", "toolkit-packages"),
+        ("nvidia-cuda-toolkit", "toolkit-packages"),
+        ("libcudnn9-cuda-12", "toolkit-packages"),
+        ("libcudart12", "toolkit-packages"),
+        ("libcublas-12-1", "toolkit-packages"),
+        ("libnccl2", "toolkit-packages"),
+        ("rocm-hip-runtime", "toolkit-packages"),
+        ("cuda-toolkit-12-4", ""),
+        ("libcublas-dev-12-4", ""),
+        ("cuda-keyring", ""),
+        ("libcurl4", ""),
+        ("libcups2", ""),
+        ("cuda-compat-12-4", "driver-packages"),
+        ("cuda-drivers-550", "driver-packages"),
+        ("nvidia-driver-550", "driver-packages"),
+        ("libnvidia-compute-550", "driver-packages"),
+        ("nvidia-utils-550", "driver-packages"),
+        ("amdgpu-dkms", "driver-packages"),
+        ("nvidia-container-toolkit", ""),
+    ],
+)
+def test_a_package_of_another_cuda_or_of_a_driver_is_seen(package: str, rule: str) -> None:
+    """What would shadow the wheels' libraries is warned of, what belongs to the host refused, the rest let pass."""
+    target = row("2.5.1", "cu124", packages=" ".join((*PACKAGES, package)))
+    assert [found for found, _ in told(target)] == ([rule] if rule else [])
+    assert told(mended(target, KNOWN)) == []
 
 
 def test_packages_that_bring_the_same_will_do() -> None:

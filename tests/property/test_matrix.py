@@ -44,7 +44,7 @@ REQUIREMENT = st.sampled_from(
         "NumPy~=1.26",
     ]
 )
-PACKAGE = st.sampled_from([*PACKAGES, "build-essential", "libcuda1", "cuda-compat-12-4", "python3.9-dev", "git"])
+PACKAGE = st.sampled_from([*PACKAGES, "build-essential", "libcuda1", "cuda-compat-12-4", "cuda-toolkit-12-1", "git"])
 OPTION = st.sampled_from(
     [
         "--gpus=all",

@@ -34,9 +34,10 @@ def _offering(finding: Finding, target: Target, row: Target | None) -> Finding:
 
 
 def told(target: Target, row: Target) -> str:
-    """Another row in words: its id, unless it is one that differs in what ids leave out."""
-    named = row.id != target.id and row.gpu.driver == target.gpu.driver
-    return row.id if named else ", ".join(changes(target, row))
+    """Another row in words: its id and, where hosts need another, the driver; what ids leave out is named."""
+    if row.id == target.id:
+        return ", ".join(changes(target, row))
+    return row.id if row.gpu.driver == target.gpu.driver else f"{row.id}, driver {row.gpu.driver} or newer"
 
 
 def refuse(target: Target, known: Facts, family: Matrix | None = None) -> None:

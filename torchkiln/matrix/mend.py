@@ -86,7 +86,10 @@ def _base(target: Target, known: Facts) -> Base:
     base, suite = target.base, facts.suite(known, target.base.suite)
     if base.kind != "debian":
         return base
-    kept = tuple(name for name in base.packages if not bases.DRIVER_PACKAGE.fullmatch(name))
+    foreign = {
+        name for name in base.packages if bases.DRIVER_PACKAGE.fullmatch(name) or bases.other_toolkit(name, target)
+    }
+    kept = tuple(name for name in base.packages if name not in foreign)
     added: dict[str, None] = {}
     for names, _ in bases.lacking(target, known):
         added |= {} if set(names) & added.keys() else {names[0]: None}

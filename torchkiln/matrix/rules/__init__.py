@@ -47,6 +47,7 @@ RULES: tuple[Callable[[Target, Facts], Iterator[Finding]], ...] = (
     bases.base_glibc,
     bases.toolchain,
     bases.driver_packages,
+    bases.toolkit_packages,
 )
 
 NAMES = tuple(rule.__name__.replace("_", "-") for rule in RULES)

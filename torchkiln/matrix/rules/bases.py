@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchkiln.matrix import facts
-from torchkiln.matrix.rules.finding import error
+from torchkiln.matrix.rules.finding import error, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,10 +16,17 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Target
 
 DRIVER_PACKAGE = re.compile(
-    r"cuda-compat-.*|cuda-drivers.*|libcuda1|lib(?:nvcuvid|nvidia-|xnvctrl).*|nvidia-(?:driver|kernel|open|alternative|utils|compute|headless).*"
+    r"cuda-compat-.*|cuda-drivers.*|libcuda1|lib(?:nvcuvid|nvidia-|xnvctrl).*"
+    r"|nvidia-(?:driver|kernel|open|alternative|utils|compute|headless).*"
     r"|amdgpu(?:-dkms.*|-core|-lib.*|-pro.*)?"
 )
 """Debian's, Ubuntu's and the vendors' names for what belongs to a kernel driver."""
+
+TOOLKIT_PACKAGE = re.compile(
+    r"cuda-(?!compat|drivers|keyring).*|nvidia-(?:cuda-|cudnn).*|rocm-.*"
+    r"|lib(?:cu(?:dart|dnn|blas|fft|file|rand|solver|sparse|inj|pti)|nvrtc|nvjitlink|nvtoolsext|nccl|npp).*"
+)
+"""Their names for parts of a CUDA or ROCm; the vendors' end in its version: cuda-nvcc-12-4."""
 
 
 def base_python(target: Target, known: Facts) -> Iterator[Finding]:
@@ -64,3 +71,20 @@ def driver_packages(target: Target, known: Facts) -> Iterator[Finding]:
             message = f"package {name} belongs to the host's driver: beside the injected one CUDA does not start"
             fact = f"compatibility libraries work on data-centre GPUs only; {known.sources['cuda_driver']}"
             yield error("driver-packages", message, fact, f"base {target.base.id} without {name}")
+
+
+def toolkit_packages(target: Target, known: Facts) -> Iterator[Finding]:
+    """The base holds no CUDA or ROCm but the row's: the loader may find it before the wheels' own."""
+    for name in target.base.packages:
+        if other_toolkit(name, target):
+            message = f"package {name} is another CUDA or ROCm than the one in the wheels of {target.accelerator.id}"
+            yield warning(
+                "toolkit-packages", message, known.sources["hazards"], f"base {target.base.id} without {name}"
+            )
+
+
+def other_toolkit(name: str, target: Target) -> bool:
+    """Whether a package is part of a CUDA or ROCm that is not known to be the row's."""
+    version = re.search(r"-(\d+)-(\d+)$", name)
+    own = version is not None and f"{version[1]}.{version[2]}" == target.accelerator.version
+    return TOOLKIT_PACKAGE.fullmatch(name) is not None and not own
