@@ -354,14 +354,16 @@ def lock(
 )
 @guarded
 def base(_: Context, target: Sequence[str], json: bool = False, frozen: bool = False) -> None:
-    """Build only the base layer of a row."""
+    """Build only the base layers of a row."""
     from torchkiln import pipeline
 
     made = {row.base.id: pipeline.base(project(), row, frozen=frozen) for row in rows(target)}
     layers = [
-        {"base": name, **result.layer.to_json(), "difference": list(result.difference)} for name, result in made.items()
+        {"base": name, **layer.to_json(), "difference": list(result.difference)}
+        for name, result in made.items()
+        for layer in result.layers
     ]
-    show(layers if json else "\n".join(f"{name} {result.layer.descriptor.digest}" for name, result in made.items()))
+    show(layers if json else "\n".join(f"{one['base']} {one['descriptor']['digest']}" for one in layers))
 
 
 @task(

@@ -15,17 +15,26 @@ from torchkiln import fetch
 from torchkiln.console import step
 from torchkiln.errors import HashMismatchError, WheelError
 from torchkiln.layers import bytecode, environment, pool, suite, toolkit, wheel
-from torchkiln.layers.base import debian
+from torchkiln.layers.base import table
 from torchkiln.lock import fit
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Image, append, recorded
-from torchkiln.plan import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, ToolkitSpec, WheelSpec
+from torchkiln.plan import (
+    AdoptionSpec,
+    BaseSpec,
+    BytecodeSpec,
+    EnvironmentSpec,
+    ForeignSpec,
+    SuiteSpec,
+    ToolkitSpec,
+    WheelSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from torchkiln.layers.base.debian import BaseResult
+    from torchkiln.layers.base import BaseResult
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.oci.image import Layer
     from torchkiln.plan import ImagePlan, LayerSpec
@@ -46,13 +55,15 @@ def assemble(
             with step("base", stages):
                 made = base_result()
         with step("bytecode, environment, suite", stages), _evicting(lock, paths):
-            known |= _compiled(project, made.layer, [spec for spec in missing if isinstance(spec, BytecodeSpec)], paths)
+            compiled = [spec for spec in missing if isinstance(spec, BytecodeSpec)]
+            known |= _compiled(project, made.layers, compiled, paths, place=bases(plan)[0].base.interpreter)
             known |= {
                 spec.key: _small(project, spec, paths)
                 for spec in missing
                 if isinstance(spec, EnvironmentSpec | ToolkitSpec | SuiteSpec)
             }
-    return put_together(plan, [made.layer if isinstance(spec, BaseSpec) else known[spec.key] for spec in plan.layers])
+    known |= {spec.key: layer for spec, layer in zip(bases(plan), made.layers, strict=True)}
+    return put_together(plan, [known[spec.key] for spec in plan.layers])
 
 
 def put_together(plan: ImagePlan, layers: Sequence[Layer]) -> tuple[ImagePlan, Image]:
@@ -67,7 +78,8 @@ def put_together(plan: ImagePlan, layers: Sequence[Layer]) -> tuple[ImagePlan, I
 
 def _known(project: Project, spec: LayerSpec) -> Layer | None:
     """A layer that was made before and is still in the store; the base keeps its own account."""
-    entry = None if isinstance(spec, BaseSpec) else project.home.lookup(spec.key)
+    own = isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec)
+    entry = None if own else project.home.lookup(spec.key)
     layer = recorded(entry)
     return layer if layer is not None and project.store.has(layer.descriptor) else None
 
@@ -78,11 +90,14 @@ def _record(project: Project, spec: LayerSpec, layer: Layer) -> None:
 
 @contextmanager
 def base(project: Project, plan: ImagePlan, *, frozen: bool) -> Iterator[Callable[[], BaseResult]]:
-    """The base layer, made in a process of its own while wheels are fetched and converted."""
-    (spec,) = [spec for spec in plan.layers if isinstance(spec, BaseSpec)]
-    build = partial(debian.build, recipe=debian.recipe(), frozen=frozen, environment=project.environment)
-    with pool.beside(build, project.home, project.store, spec) as made:
+    """The base's layers, made in a process of their own while wheels are fetched and converted."""
+    with pool.beside(partial(table.build, frozen=frozen), project, bases(plan)) as made:
         yield made
+
+
+def bases(plan: ImagePlan) -> list[BaseSpec | ForeignSpec | AdoptionSpec]:
+    """The specs of the base's layers, lowest first."""
+    return [spec for spec in plan.layers if isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec)]
 
 
 def _wheels(
@@ -105,7 +120,8 @@ def _wheels(
 
 def _check_together(plan: ImagePlan, lock: Lock, paths: Mapping[str, Path]) -> None:
     """None asks for what is not pinned, and none writes another's files."""
-    (base,) = [spec for spec in plan.layers if isinstance(spec, BaseSpec)]
+    *_, base = bases(plan)  # the one that knows the lock
+    assert not isinstance(base, ForeignSpec)  # noqa: S101
     requires = {pin.name: wheel.requirements(paths[pin.sha256]) for pin in lock.pins}
     python = base.lock.python or base.base.python
     fit.check_closed(lock, requires, python=python, target=plan.target)
@@ -143,9 +159,9 @@ def _converted(project: Project, specs: Sequence[WheelSpec], paths: Mapping[str,
 
 
 def _compiled(
-    project: Project, base: Layer, specs: Sequence[BytecodeSpec], paths: Mapping[str, Path]
+    project: Project, base: Sequence[Layer], specs: Sequence[BytecodeSpec], paths: Mapping[str, Path], *, place: str
 ) -> dict[str, Layer]:
-    layers = bytecode.build_all(project.home, project.store, base, specs, paths)
+    layers = bytecode.build_all(project.home, project.store, base, specs, paths, place=place)
     for spec in specs:
         _record(project, spec, layers[spec.key])
     return layers

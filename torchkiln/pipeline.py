@@ -16,7 +16,7 @@ from torchkiln.engines import table
 from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, StaleLockError, StoreError, VerifyError
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
-from torchkiln.layers.base import debian
+from torchkiln.layers.base import table as userlands
 from torchkiln.lock import baselock, renew, rows, sections
 from torchkiln.lock.difference import difference
 from torchkiln.matrix import compat, facts
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from torchkiln.engines import Engine
     from torchkiln.errors import TorchkilnError
-    from torchkiln.layers.base.debian import BaseResult
+    from torchkiln.layers.base import BaseResult
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.difference import Difference
     from torchkiln.lock.lockfile import Lock
@@ -76,7 +76,7 @@ def _planned(
     project: Project, target: Target, lock: Lock, base: BaseLock, shipped: SuiteSpec | None = None
 ) -> ImagePlan:
     shipped = replace(shipped or suite.spec(project.suite), expectation=validation.expectation(target, lock))
-    return plan(target, lock, base, shipped, recipe=debian.recipe().digest)
+    return plan(target, lock, base, shipped, recipe=userlands.recipe(target.base))
 
 
 def family(project: Project, targets: Sequence[Target], known: Facts) -> Family:
@@ -111,7 +111,7 @@ def relock(
     with project.home.lock("use", shared=True):
         renewed = renew.files(project.locks, every, targets, asking)
         listed = {project.base_lock(row): row for row in targets} if bases else {}
-        packages = {path: _packages(project, row) for path, row in listed.items()}
+        packages = {path: userlands.lock(project, row) for path, row in listed.items()}
     for one in renewed:
         write_atomically(one.path, sections.render(one.after).encode())
     for path, lock in packages.items():
@@ -119,15 +119,12 @@ def relock(
     return tuple(part for one in renewed for part in difference(one.path.name, one.before, one.after))
 
 
-def _packages(project: Project, row: Target) -> BaseLock:
-    return debian.packages(project.home, row.base, recipe=debian.recipe(), environment=project.environment)
-
-
 def build(project: Project, target: Target, engine: Engine | None, *, frozen: bool = False) -> Built:
     """One row, from lock to report; without an engine the suite is not run."""
     began, stages = time.monotonic(), dict[str, float]()
     with step(target.id), project.home.lock("use", shared=True):
         lock, packages = locked(project, target)
+        packages = userlands.settle(project, target, packages, frozen=frozen)
         plan = _planned(project, target, lock, packages)
         plan, image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
         digest = project.store.put_image(image, target.id).digest
@@ -224,6 +221,10 @@ def wheels(project: Project, target: Target) -> Mapping[str, Path]:
 
 
 def base(project: Project, target: Target, *, frozen: bool = False) -> BaseResult:
-    """Only the base layer of a row."""
-    with project.home.lock("use", shared=True), assembly.base(project, planned(project, target), frozen=frozen) as made:
-        return made()
+    """Only the base layers of a row."""
+    with project.home.lock("use", shared=True):
+        lock, packages = locked(project, target)
+        settled = userlands.settle(project, target, packages, frozen=frozen)
+        with assembly.base(project, _planned(project, target, lock, settled), frozen=frozen) as made:
+            result = made()
+    return replace(result, difference=(*result.difference, *baselock.difference(packages, settled)))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Base, Target
+    from torchkiln.oci.image import Layer
 
 LAYER_LIMIT = 120
 """Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
@@ -26,12 +27,18 @@ ROOM = (40, 9, 8)
 
 Each is grouped by itself and lies on top of the others, so that an addition changes no layer below it.
 """
+SPARE = LAYER_LIMIT - 2 * sum(ROOM) - 3
+"""Layers that a base may have before wheels must share more: beside environment, toolkit and suite."""
 LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
 NVIDIA = ("nvidia-", "cuda-toolkit")
 """What the names of NVIDIA's wheels begin with; cuda-toolkit is a list of them, and holds nothing itself."""
 DEVEL = "devel"
 """The flavour that compiles for the GPU."""
+
+
+INTERPRETER = "/usr/bin/python3"
+"""Where Debian's and most other bases have it."""
 
 
 def _key(kind: str, version: int, inputs: dict[str, Any]) -> str:
@@ -61,12 +68,59 @@ class BaseSpec:
         """Recipe and expected packages."""
         base = self.base
         recipe = [self.recipe, base.kind, base.suite, self.arch, base.python, base.mirror, *sorted(base.packages)]
-        return _key("base", self.FORMAT, {"recipe": recipe, "lock": self.lock.digest})
+        inputs = {"recipe": recipe, "components": list(base.components), "lock": self.lock.digest}
+        return _key("base", self.FORMAT, inputs)
 
     @property
     def title(self) -> str:
         """For people."""
         return f"base {self.base.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignSpec:
+    """One layer of an image that others made, as it is."""
+
+    FORMAT: ClassVar[int] = 1
+    base: Base
+    layer: Layer
+    number: int
+    count: int
+
+    @property
+    def key(self) -> str:
+        """The layer itself."""
+        return _key("foreign", self.FORMAT, {"digest": self.layer.descriptor.digest, "diff_id": self.layer.diff_id})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"base {self.base.id}, layer {self.number} of {self.count}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptionSpec:
+    """What our images need and an image that others made has not: a user and folders."""
+
+    FORMAT: ClassVar[int] = 1
+    base: Base
+    lock: BaseLock
+    recipe: str = ""
+    """Digest of the files of images/bases/foreign."""
+    arch: str = "x86_64"
+
+    @property
+    def key(self) -> str:
+        """The layers below, what is laid over them, and what they are held against."""
+        base = self.base
+        below = [layer.diff_id for layer in self.lock.layers]
+        held = [self.recipe, self.arch, base.python, base.glibc, base.interpreter]
+        return _key("adoption", self.FORMAT, {"layers": below, "held": held})
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"base {self.base.id}, user and folders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +170,14 @@ class EnvironmentSpec:
     """Minor, for example `3.11`."""
     protected: tuple[str, ...]
     """Constraints such as `torch==2.5.1`."""
+    interpreter: str = INTERPRETER
+    """Where the base's Python is."""
 
     @property
     def key(self) -> str:
-        """Python minor and constraints."""
-        return _key("environment", self.FORMAT, {"python": self.python, "protected": list(self.protected)})
+        """Python minor and constraints, and the interpreter's place where it is an unusual one."""
+        place = {} if self.interpreter == INTERPRETER else {"interpreter": self.interpreter}
+        return _key("environment", self.FORMAT, {"python": self.python, "protected": list(self.protected), **place})
 
     @property
     def title(self) -> str:
@@ -168,7 +225,7 @@ class ToolkitSpec:
         return "CUDA toolkit"
 
 
-LayerSpec = BaseSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | ToolkitSpec | SuiteSpec
+LayerSpec = BaseSpec | ForeignSpec | AdoptionSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | ToolkitSpec | SuiteSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,17 +334,20 @@ def config(target: Target, lock: Lock) -> Config:
 
 def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe: str = "") -> ImagePlan:
     """Every layer of the image, lowest first, and its config; PlanError if they would be too many."""
+    bases = base_specs(target, base, recipe)
     environment = EnvironmentSpec(
         python=target.base.python,
+        interpreter=target.base.interpreter,
         protected=tuple(f"{pin.name}=={pin.version.split('+')[0]}" for pin in lock.pins if pin.name in TRIO),
     )
     shared, *additions = lock.parts or (lock.pins,)
     own = [shared, *(additions[:-1] if target.extra else additions)]
     nvidia = sorted((pin for part in own for pin in part if pin.name.startswith(NVIDIA)), key=lambda pin: pin.name)
     python = base.python or target.base.python
-    wheels, compiled = _stack(shared, ROOM[0], python)
+    surplus = max(0, len(bases) - SPARE)  # each group of wheels needs two layers
+    wheels, compiled = _stack(shared, ROOM[0] - (surplus + 1) // 2, python)
     layers: tuple[LayerSpec, ...] = (
-        BaseSpec(base=target.base, lock=base, recipe=recipe, arch=target.arch),
+        *bases,
         *wheels,
         environment,
         *((ToolkitSpec(pins=tuple(nvidia)),) if has_toolkit(target) else ()),
@@ -301,6 +361,18 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         suite,
     )
     return ImagePlan(target=target.id, layers=layers, config=config(target, lock))
+
+
+def base_specs(target: Target, lock: BaseLock, recipe: str) -> tuple[BaseSpec | ForeignSpec | AdoptionSpec, ...]:
+    """The layers of the base: one that we assemble, or those of an image that others made and one of ours."""
+    base, layers = target.base, lock.layers
+    if base.kind == "debian":
+        return (BaseSpec(base=base, lock=lock, recipe=recipe, arch=target.arch),)
+    foreign = [
+        ForeignSpec(base=base, layer=layer, number=number, count=len(layers))
+        for number, layer in enumerate(layers, start=1)
+    ]
+    return (*foreign, AdoptionSpec(base=base, lock=lock, recipe=recipe, arch=target.arch))
 
 
 def _stack(pins: tuple[Pin, ...], room: int, python: str) -> tuple[tuple[WheelSpec, ...], tuple[BytecodeSpec, ...]]:

@@ -18,7 +18,8 @@ from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
     from torchkiln.home import Home
-    from torchkiln.layers.base.debian import BaseResult
+    from torchkiln.layers.base import BaseResult
+    from torchkiln.layers.base.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,14 +31,14 @@ class Made:
     home: Home
     store: Store
     spec: plan.BaseSpec
-    recipe: debian.Recipe
+    recipe: Recipe
     result: BaseResult
 
 
 def _made(name: str, folder: Path) -> Made:
     """A base of the matrix in a home of its own."""
     home = homes.prepare(homes.Home(folder))
-    recipe = debian.recipe(ROOT / "images" / "bases" / "debian")
+    recipe = debian.recipe()
     lock = baselock.read(ROOT / "images" / "locks" / f"base-{name}.txt")
     spec = plan.BaseSpec(base=schema.load(ROOT / "matrix.yaml").bases[name], lock=lock, recipe=recipe.digest)
     store = Store(home.store)

@@ -103,7 +103,7 @@ def test_portions_depend_on_one_wheel_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def interpreter(bookworm: Made) -> Interpreter:
     """The base's own."""
-    return bytecode.interpreter(bookworm.home, bookworm.store, bookworm.result.layer, "3.11.2")
+    return bytecode.interpreter(bookworm.home, bookworm.store, bookworm.result.layers, "3.11.2")
 
 
 def build(home: Home, interpreter: Interpreter, *paths: Path) -> dict[str, bytes]:
@@ -121,7 +121,7 @@ def build(home: Home, interpreter: Interpreter, *paths: Path) -> dict[str, bytes
 @pytest.mark.network
 def test_the_interpreter_is_the_bases_own(bookworm: Made, interpreter: Interpreter) -> None:
     """Not the one that runs this test, though it may have the same version."""
-    tree = rootfs.unpack(bookworm.home, bookworm.store, bookworm.result.layer)
+    tree = rootfs.unpack(bookworm.home, bookworm.store, bookworm.result.layers[0])
     assert str(tree / "usr/bin/python3.11") in interpreter.command
     assert interpreter.minor() == "3.11"
 
@@ -176,10 +176,10 @@ def test_a_damaged_wheel_is_named(home: Home, interpreter: Interpreter, tmp_path
 def test_python_uses_it_until_a_module_is_edited(bookworm: Made, tmp_path: Path) -> None:
     """Every module of the wheel is loaded from bytecode; an edit in a derived image takes effect."""
     path = make_wheel(tmp_path, files=FILES)
-    home, store, base = bookworm.home, bookworm.store, bookworm.result.layer
+    home, store, base = bookworm.home, bookworm.store, bookworm.result.layers[0]
     files = wheel.build(store, plan.WheelSpec(pins=(pin(path),)), located(path))
     venv = environment.build(store, plan.EnvironmentSpec(python="3.11", protected=()))
-    (compiled,) = bytecode.build_all(home, store, base, [spec(path)], located(path)).values()
+    (compiled,) = bytecode.build_all(home, store, [base], [spec(path)], located(path)).values()
     layers: tuple[Layer, ...] = (base, files, venv, compiled)
     image = Image(config=Config(user="1000:0", env={"PATH": "/opt/venv/bin:/usr/bin:/bin"}), layers=layers)
     engine = Sandbox(partial(rootfs.tree, home, store))

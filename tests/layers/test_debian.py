@@ -28,6 +28,7 @@ from torchkiln.errors import BaseError, HostError, PlanError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.layers.base import bootstrap, debian, distribution, userland
 from torchkiln.layers.base.distribution import DEBIAN, UBUNTU
+from torchkiln.layers.base.recipe import Recipe
 from torchkiln.lock import baselock
 from torchkiln.matrix.target import Base
 from torchkiln.oci.image import Config, Image
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 BASE = Base(id="toy", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("tini", "gcc"))
 JAMMY = replace(BASE, id="jammy", suite="jammy", python="3.10", glibc="2.35", components=("main", "universe"))
-RECIPE = debian.Recipe(setup="true\n", rootfs={"etc/hosts": b"127.0.0.1 localhost\n"})
+RECIPE = Recipe(setup="true\n", rootfs={"etc/hosts": b"127.0.0.1 localhost\n"})
 STATUS = (
     "Package: dash\nStatus: install ok installed\nVersion: 0.5\n\nPackage: gone\nStatus: deinstall ok config-files\n"
 )
@@ -277,7 +278,7 @@ def test_installed_packages(tmp_path: Path) -> None:
 
 def test_recipe_is_named_by_its_content() -> None:
     """Every file of the recipe is part of the layer's key, and a spec planned with another recipe is refused."""
-    real = debian.recipe(ROOT / "images" / "bases" / "debian")
+    real = debian.recipe()
     assert "path-exclude=/usr/share/man/*" in real.excludes
     assert "path-include=/usr/share/doc/*/copyright" in real.excludes
     digests = {
@@ -440,18 +441,18 @@ from torchkiln.plan import BaseSpec
 from torchkiln.lock import baselock
 root, where = Path(sys.argv[1]), Path(sys.argv[2])
 home = homes.prepare(homes.Home(where))
-recipe = debian.recipe(root / "images/bases/debian")
+recipe = debian.recipe()
 base = schema.load(root / "matrix.yaml").bases["bookworm"]
 spec = BaseSpec(base=base, lock=baselock.make(()), recipe=recipe.digest)
 result = debian.build(home, Store(home.store), spec, recipe=recipe, frozen=False, environment=os.environ)
-print(json.dumps(result.layer.to_json()))
+print(json.dumps(result.layers[0].to_json()))
 """
 
 
 @pytest.mark.network
 def test_two_hosts_make_the_same_base(bookworm: Made, tmp_path: Path) -> None:
     """Another umask, zone, locale, host name, resolver, home and mirror give the same bytes, and leave no trace."""
-    files = unpacked(bookworm.store, bookworm.result.layer)
+    files = unpacked(bookworm.store, bookworm.result.layers[0])
     stock = files["etc/apt/sources.list"][1].decode()
     resolver = tmp_path / "resolv.conf"
     resolver.write_text(f"{_text('/etc/resolv.conf')}\nsearch resolver-of-the-builder.invalid\n")
@@ -471,7 +472,7 @@ def test_two_hosts_make_the_same_base(bookworm: Made, tmp_path: Path) -> None:
     command = [*other, sys.executable, "-c", ELSEWHERE, str(ROOT), str(home)]
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    assert json.loads(done.stdout) == bookworm.result.layer.to_json()
+    assert json.loads(done.stdout) == bookworm.result.layers[0].to_json()
     traces = (b"of-the-builder", b":80/", str(tmp_path).encode(), str(bookworm.home.root).encode())
     found = [(name, trace) for name, (_, data) in files.items() for trace in traces if trace in data]
     assert found == []
@@ -485,8 +486,8 @@ def _text(path: str) -> str:
 @pytest.mark.network
 def test_the_real_base_is_lean_and_whole(bookworm: Made) -> None:
     """Under 300 MB, no documentation but copyrights; compilers, headers, tini, certificates; bits as they were made."""
-    files = unpacked(bookworm.store, bookworm.result.layer)
-    assert bookworm.result.layer.unpacked_size < 300e6
+    files = unpacked(bookworm.store, bookworm.result.layers[0])
+    assert bookworm.result.layers[0].unpacked_size < 300e6
     documents = [name for name in files if name.startswith("usr/share/doc/") and files[name][0].isreg()]
     assert documents
     assert {name.rpartition("/")[2] for name in documents} == {"copyright"}
@@ -510,11 +511,11 @@ def test_capabilities_of_packages_are_in_the_layer(home: Home) -> None:
         pytest.skip("file capabilities need root")
     base = replace(BASE, packages=("libcap2-bin", "iputils-ping"))
     planned = plan.BaseSpec(base=base, lock=baselock.make(()), recipe=RECIPE.digest)
-    recipe = replace(debian.recipe(ROOT / "images" / "bases" / "debian"), rootfs={})
+    recipe = replace(debian.recipe(), rootfs={})
     planned = replace(planned, recipe=recipe.digest)
     store = Store(home.store)
     result = debian.build(home, store, planned, recipe=recipe, frozen=False, environment=os.environ)
-    entry, _ = unpacked(store, result.layer)["usr/bin/ping"]
+    entry, _ = unpacked(store, result.layers[0])["usr/bin/ping"]
     value = entry.pax_headers["SCHILY.xattr.security.capability"].encode("utf-8", "surrogateescape")
     assert value[:8] == b"\x01\0\0\2\0\x20\0\0"  # version 2, effective; CAP_NET_RAW is bit 13
     assert len(list(home.temporary.iterdir())) == 0
@@ -580,8 +581,8 @@ def _processes_about(path: Path) -> list[bytes]:
 @pytest.mark.network
 def test_trixie_is_lean_and_whole(trixie: Made) -> None:
     """The same recipe holds for the next suite: its compiler's folders, its Python, its own addresses."""
-    files = unpacked(trixie.store, trixie.result.layer)
-    assert trixie.result.layer.unpacked_size < 300e6
+    files = unpacked(trixie.store, trixie.result.layers[0])
+    assert trixie.result.layers[0].unpacked_size < 300e6
     for name in ("usr/bin/tini", "usr/bin/g++-14", "usr/include/python3.13/Python.h", "usr/sbin/useradd", "usr/bin/su"):
         assert name in files
     whole = [name for name, (entry, _) in files.items() if entry.isreg() and not name.startswith("var/")]
@@ -603,7 +604,7 @@ def test_derived_images_can_use_apt_and_compilers(name: str, request: pytest.Fix
         pytest.skip("apt in the sandbox needs root")
     made: Made = request.getfixturevalue(name)
     engine = Sandbox(partial(rootfs.tree, made.home, made.store))
-    image = Image(config=Config(user="0:0"), layers=(made.result.layer,))
+    image = Image(config=Config(user="0:0"), layers=(made.result.layers[0],))
     script = """
     set -e
     python3 -c 'import ssl, sqlite3, lzma, venv'

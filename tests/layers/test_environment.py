@@ -217,7 +217,7 @@ def image(bookworm: Made) -> Image:
     toy = [(Entry(path=f"{SITE}/torch.py", kind="file", mode=0o664), b"here = 42\n")]
     stand_in = write_layer(bookworm.store, "torch", toy)
     config = Config(env=plan.environment(TARGET), user="1000:0", working_dir="/workspace")
-    return Image(config=config, layers=(bookworm.result.layer, stand_in, layer))
+    return Image(config=config, layers=(bookworm.result.layers[0], stand_in, layer))
 
 
 def run(bookworm: Made, image: Image, script: str, **command: object) -> list[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchkiln.home import Home
-    from torchkiln.layers.base.debian import BaseResult
+    from torchkiln.layers.base import BaseResult
     from torchkiln.matrix.target import Base
 
 pytestmark = pytest.mark.network
@@ -141,7 +141,7 @@ def jammy(archive: Archive) -> Base:
 
 def build(home: Home, base: Base, mirror: str) -> BaseResult:
     """The base, with a mirror for Ubuntu in the environment and one for Debian that must not be asked."""
-    recipe = debian.recipe(ROOT / "images" / "bases" / "debian")
+    recipe = debian.recipe()
     spec = BaseSpec(base=base, lock=baselock.make(()), recipe=recipe.digest)
     environment = {UBUNTU.mirror: mirror, "TORCHKILN_DEBIAN_MIRROR": "http://127.0.0.1:1/debian"}
     return debian.build(home, Store(home.store), spec, recipe=recipe, frozen=False, environment=environment)
@@ -151,7 +151,7 @@ def test_a_suite_of_ubuntu_is_assembled(home: Home, archive: Archive, jammy: Bas
     """From the mirror that the environment names, by the keys that the row names; the image keeps Ubuntu's sources."""
     made = build(home, jammy, archive.address)
     assert {"apt", "dpkg", "tini"} < {name for name, _ in made.packages.packages}
-    files = unpacked(Store(home.store), made.layer)
+    files = unpacked(Store(home.store), made.layers[0])
     sources = files["etc/apt/sources.list"][1].decode().splitlines()
     assert [line.split()[2:] for line in sources] == [
         [suite, "main", "universe"] for suite in ("jammy", "jammy-updates", "jammy-security")

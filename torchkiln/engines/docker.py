@@ -37,6 +37,8 @@ OWNER = "org.torchkiln.owner"
 PATIENCE = 3600
 """Seconds without a byte from the engine: unpacking an image is silent for minutes."""
 STDOUT, STDERR = 1, 2
+_TAIL = 15
+"""Lines of a failed build that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,20 @@ def identify(name: str) -> str:
         except APIError as error:
             what = f"Docker takes {name!r} for no image: {error.explanation or error}"
             raise EngineError(what, where=where, remedy="docker-daemon:NAME[:TAG] or docker-daemon:ID") from error
+
+
+def build(folder: Path, *, platform: str, where: str) -> str:
+    """The id of the image that the engine builds from a folder's Dockerfile; EngineError with what it said last."""
+    said: list[str] = []
+    with _client() as client:
+        for progress in client.api.build(path=str(folder), platform=platform, rm=True, forcerm=True, decode=True):
+            said += str(progress.get("stream", "")).splitlines()
+            if "error" in progress:
+                lines = "\n".join(f"  {line}" for line in [*said[-_TAIL:], str(progress["error"])] if line.strip())
+                raise EngineError(f"the Dockerfile does not build:\n{lines}", where=where, remedy="correct it")
+            if identity := (progress.get("aux") or {}).get("ID"):
+                return str(identity)
+    raise EngineError("the engine names no image that it built", where=where)
 
 
 def save(name: str) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from torchkiln.console import note, warn
 from torchkiln.errors import HostError, WheelError
 from torchkiln.layers import compiler, install, members
 from torchkiln.layers.archive import Entry, order, stretch, write_layer
-from torchkiln.plan import LAYER_TIME
+from torchkiln.plan import INTERPRETER, LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,12 +117,21 @@ def build(
 
 
 def build_all(
-    home: Home, store: Store, base: Layer, specs: Sequence[BytecodeSpec], paths: Mapping[str, Path]
+    home: Home,
+    store: Store,
+    base: Sequence[Layer],
+    specs: Sequence[BytecodeSpec],
+    paths: Mapping[str, Path],
+    *,
+    place: str = INTERPRETER,
 ) -> dict[str, Layer]:
-    """The layers of specs by their keys, side by side, compiled by the interpreter of their base; raises as `build`."""
+    """The layers of specs by their keys, side by side, compiled by the interpreter of their base; raises as `build`.
+
+    `place` is where the base has it.
+    """
     if not specs:
         return {}
-    start = interpreter(home, store, base, specs[0].python)
+    start = interpreter(home, store, base, specs[0].python, place=place)
     largest = sorted(specs, key=lambda spec: -sum(pin.weight for pin in spec.pins))
     with ThreadPoolExecutor(_cores()) as processes, ThreadPoolExecutor(_cores()) as builds:
         made = builds.map(lambda spec: build(home, store, spec, paths, start, processes=processes), largest)
@@ -189,14 +198,17 @@ def _entries(portion: Sequence[Module], output: Path, minor: str) -> Iterator[tu
                 yield entry, partial(stretch, output, place, size)
 
 
-def interpreter(home: Home, store: Store, base: Layer, python: str) -> Interpreter:
-    """The interpreter of a base layer, started by its own loader and libraries; else one of that minor at hand.
+def interpreter(
+    home: Home, store: Store, base: Sequence[Layer], python: str, *, place: str = INTERPRETER
+) -> Interpreter:
+    """The interpreter of a base's layers, started by its own loader and libraries; else one of that minor at hand.
 
     No engine is needed, nor privilege; only another kind of machine, or a cache folder that forbids execution, leaves
     the second way, which says so, since another patch release may write other bytes.
     """
     minor = minor_of(python)
-    own = _inside(rootfs.unpack(home, store, base), minor)
+    tree = rootfs.unpack(home, store, base[0]) if len(base) == 1 else rootfs.merge(home, store, base)
+    own = _inside(tree, minor, place)
     if own and own.minor() == minor:
         return own
     for candidate in (sys.executable, shutil.which(f"python{minor}")):
@@ -209,11 +221,22 @@ def interpreter(home: Home, store: Store, base: Layer, python: str) -> Interpret
     )
 
 
-def _inside(tree: Path, minor: str) -> Interpreter | None:
-    """The interpreter of an unpacked base: through its own dynamic loader, so nothing of the host's is used."""
-    python = tree / "usr" / "bin" / f"python{minor}"
-    loaders = sorted((tree / "usr" / "lib").glob("*-linux-gnu*/ld-linux-*.so.*"))
-    if not loaders or not python.is_file():
+def _inside(tree: Path, minor: str, place: str) -> Interpreter | None:
+    """The interpreter of an unpacked base: through its own dynamic loader, so nothing of the host's is used.
+
+    Neither is reached through a link that leads out of the tree: another program would be started.
+    """
+    folder = (tree / place.lstrip("/")).parent
+    python = folder / f"python{minor}"
+    loaders = [
+        path for path in sorted((tree / "usr" / "lib").glob("*-linux-gnu*/ld-linux-*.so.*")) if _within(path, tree)
+    ]
+    if not loaders or not python.is_file() or not _within(python, tree):
         return None
-    command = (str(loaders[0]), "--library-path", str(loaders[0].parent), str(python))
-    return Interpreter(command=command, env={"PYTHONHOME": str(tree / "usr")})
+    libraries = f"{folder.parent / 'lib'}:{loaders[0].parent}"
+    command = (str(loaders[0]), "--library-path", libraries, str(python))
+    return Interpreter(command=command, env={"PYTHONHOME": str(folder.parent)})
+
+
+def _within(path: Path, tree: Path) -> bool:
+    return path.resolve().is_relative_to(tree.resolve())

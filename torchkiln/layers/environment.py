@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ VARIABLES = {
 }
 """What login shells fall back to; equal to what plan.environment() sets (a test holds them together)."""
 _PYVENV = """\
-home = /usr/bin
+home = {home}
 include-system-site-packages = false
 version = {python}
 """
@@ -91,7 +92,7 @@ def entries(spec: EnvironmentSpec) -> list[tuple[Entry, Content]]:
     python = spec.python
     quoted = ", ".join(f'"{constraint}"' for constraint in spec.protected)
     ours = {
-        f"{VENV}/pyvenv.cfg": _PYVENV.format(python=python),
+        f"{VENV}/pyvenv.cfg": _PYVENV.format(home=posixpath.dirname(spec.interpreter), python=python),
         f"{VENV}/pip.conf": _PIP,
         f"{VENV}/constraints.txt": _CONSTRAINTS.format(lines="".join(f"{line}\n" for line in spec.protected)),
         f"{VENV}/bin/activate": _ACTIVATE,
@@ -101,10 +102,10 @@ def entries(spec: EnvironmentSpec) -> list[tuple[Entry, Content]]:
     systems = {
         "etc/profile.d/torchkiln.sh": _PROFILE.format(exports=_exports(spec)),
         "etc/uv/uv.toml": _UV.format(quoted=quoted),
-        "usr/lib/python3/dist-packages/zz-opt-venv.pth": _SYSTEM.format(python=python),
+        f"{_packages(spec)}/zz-opt-venv.pth": _SYSTEM.format(python=python),
     }
     links = {
-        f"{VENV}/bin/python": f"/usr/bin/python{python}",
+        f"{VENV}/bin/python": f"{posixpath.dirname(spec.interpreter)}/python{python}",
         f"{VENV}/bin/python3": "python",
         f"{VENV}/bin/python{python}": "python",
         f"{VENV}/lib/python{python}": "python",
@@ -117,6 +118,12 @@ def entries(spec: EnvironmentSpec) -> list[tuple[Entry, Content]]:
     found += [(Entry(path=path, kind="file", mode=0o664), text.encode()) for path, text in ours.items()]
     found += [(Entry(path=path, kind="file", mode=0o644), text.encode()) for path, text in systems.items()]
     return sorted(found, key=lambda pair: order(pair[0].path))
+
+
+def _packages(spec: EnvironmentSpec) -> str:
+    """Where the system's Python looks besides: Debian's looks into dist-packages, others into their own folder."""
+    prefix = posixpath.dirname(posixpath.dirname(spec.interpreter)).strip("/")
+    return "usr/lib/python3/dist-packages" if prefix == "usr" else f"{prefix}/lib/python{spec.python}/site-packages"
 
 
 def build(store: Store, spec: EnvironmentSpec) -> Layer:

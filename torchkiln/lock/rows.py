@@ -45,6 +45,9 @@ def packages(folder: Path, target: Target) -> BaseLock:
     """The package list of a row's base; LockError says what to run if there is none, or one of another Python."""
     path, remedy = folder / target.base.lock_name, f"{fit.command(target)} --base"
     listed = baselock.read(path, remedy=remedy)
+    if target.base.image and listed.source != target.base.image:
+        what = f"{path.name} is of {listed.source or 'no image'}, the row's base is {target.base.image}"
+        raise StaleLockError(what, where=str(path), remedy=remedy)
     if listed.python and not listed.python.startswith(f"{target.base.python}."):
         what = f"{path.name} lists Python {listed.python}, and {target.base.id} has {target.base.python}"
         raise LockError(what, where=str(path), remedy=remedy)

@@ -8,72 +8,34 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchkiln.console import step, warn
 from torchkiln.errors import BaseError, PlanError
 from torchkiln.layers.archive import write_layer
-from torchkiln.layers.base import bootstrap, userland
+from torchkiln.layers.base import BaseResult, bootstrap, userland
+from torchkiln.layers.base import recipe as recipes
 from torchkiln.lock import baselock
-from torchkiln.oci import digest as digests
-from torchkiln.oci.image import canonical, recorded
+from torchkiln.oci.image import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torchkiln.home import Home
+    from torchkiln.layers.base.recipe import Recipe
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.matrix.target import Base
-    from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
     from torchkiln.plan import BaseSpec
 
-RECIPES = Path(__file__).parents[3] / "images" / "bases"
-"""Where the checkout keeps them, one folder per kind."""
-_EXCLUDES = "etc/dpkg/dpkg.cfg.d/"
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """The files of images/bases/debian."""
-
-    setup: str
-    """Text of the hook that runs before the first package."""
-    rootfs: Mapping[str, bytes]
-    """Files laid over the userland, by path."""
-
-    @property
-    def digest(self) -> Digest:
-        """Names exactly this recipe in a layer's key."""
-        files = {path: digests.of_bytes(data) for path, data in self.rootfs.items()}
-        return digests.of_bytes(canonical([self.setup, files]))
-
-    @property
-    def excludes(self) -> tuple[str, ...]:
-        """What dpkg leaves out, now as in derived images."""
-        texts = (data.decode() for path, data in sorted(self.rootfs.items()) if path.startswith(_EXCLUDES))
-        return tuple(line for text in texts for line in text.splitlines() if line.startswith("path-"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseResult:
-    """A base layer and what the archive put into it."""
-
-    layer: Layer
-    packages: BaseLock
-    difference: tuple[str, ...]
-    """From the lock, one line a package; empty if there is none."""
-
-
-def recipe(folder: Path = RECIPES / "debian") -> Recipe:
-    """Read a recipe."""
-    rootfs = folder / "rootfs"
-    files = {str(path.relative_to(rootfs)): path.read_bytes() for path in sorted(rootfs.rglob("*")) if path.is_file()}
-    return Recipe(setup=(folder / "setup.sh").read_text(), rootfs=files)
+def recipe() -> Recipe:
+    """The recipe of userlands."""
+    return recipes.read("debian")
 
 
 def build(
@@ -100,7 +62,7 @@ def build(
     difference = baselock.difference(spec.lock, packages)
     if difference:
         warn(f"base {spec.base.id}: the archive has moved on from the lock: {_short(difference)}")
-    return BaseResult(layer=layer, packages=packages, difference=difference)
+    return BaseResult(layers=(layer,), packages=packages, difference=difference)
 
 
 def packages(home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str]) -> BaseLock:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 UID = 1000
 """The user `torch`; its group is 0, so that whatever group 0 may write, it may."""
+PASSWD_ROW = f"torch:x:{UID}:0:torch:/home/torch:/bin/bash\n"
+SHADOW_ROW = f"torch:*:{LAYER_TIME // 86400}:0:99999:7:::\n"
+"""A password nobody has (shadow(5))."""
 _FOREIGN = re.compile(
     r"""
     dev/.+ | tmp/.+ | var/tmp/.+                                        # belongs to the running container
@@ -198,11 +201,9 @@ def _stamped(compiled: Callable[[], AbstractContextManager[BinaryIO]], size: int
 
 def _add_user(entries: Entries) -> None:
     """User `torch` with a password nobody has, a home that group 0 shares, and a folder for everybody's work."""
-    day = LAYER_TIME // 86400
-    passwd = _text(entries, "etc/passwd") + f"torch:x:{UID}:0:torch:/home/torch:/bin/bash\n"
-    _rewrite(entries, "etc/passwd", passwd)
+    _rewrite(entries, "etc/passwd", _text(entries, "etc/passwd") + PASSWD_ROW)
     if "etc/shadow" in entries:  # made by the package passwd, which not every suite brings by itself
-        _rewrite(entries, "etc/shadow", _text(entries, "etc/shadow") + f"torch:*:{day}:0:99999:7:::\n")
+        _rewrite(entries, "etc/shadow", _text(entries, "etc/shadow") + SHADOW_ROW)
     entries["home/torch"] = (Entry(path="home/torch", kind="directory", mode=0o775, uid=UID), None)
     entries["workspace"] = (Entry(path="workspace", kind="directory", mode=0o1777), None)
     for name in (".bash_logout", ".bashrc", ".profile"):
