@@ -274,10 +274,12 @@ def matrix(
 @task(
     positional=[],
     iterable=["target"],
-    help=TARGET | JSON | {"sharing": "bytes of each row, and of all of them with each layer counted once"},
+    help=TARGET | EXTRA | JSON | {"sharing": "bytes of each row, and of all of them with each layer counted once"},
 )
 @guarded
-def plan(_: Context, target: Sequence[str], sharing: bool = False, json: bool = False) -> None:
+def plan(
+    _: Context, target: Sequence[str], extra_requirements: str = "", sharing: bool = False, json: bool = False
+) -> None:
     """Show what an image would be made of, what that weighs, and which rows share it, without building."""
     from torchkiln import pipeline
     from torchkiln import sharing as shares
@@ -286,8 +288,9 @@ def plan(_: Context, target: Sequence[str], sharing: bool = False, json: bool = 
 
     known = facts.read()
     family = schema.load(ROOT / "matrix.yaml", known)
-    chosen = rows(target, family)
-    found = pipeline.family(project(), chosen if sharing else family.targets, known)
+    chosen = rows(target, family, extra_requirements)
+    every = {row.id: row for row in (*(() if sharing else family.targets), *chosen)}
+    found = pipeline.family(project(), tuple(every.values()), known)
     missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
     if missing and not (sharing and found.plans):
         raise missing[0]

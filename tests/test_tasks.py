@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,20 @@ import pytest
 
 import tasks
 from tests.kiln import ROOT
+from tests.test_plan import pin
 from torchkiln.errors import LockError, MatrixError, UsageError
-from torchkiln.lock.rows import state
+from torchkiln.lock import fit, lockfile, rows, sections
+from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from invoke.tasks import Task
 
+LOCKS = ROOT / "images/locks"
 FAMILY = schema.load(ROOT / "matrix.yaml").targets
-STATES = {row.id: state(ROOT / "images/locks", row) for row in FAMILY}
+STATES = {row.id: rows.state(LOCKS, row) for row in FAMILY}
 LOCKED, UNLOCKED = (
     [name for name, state in STATES.items() if (state == "locked") is wanted] for wanted in (True, False)
 )
@@ -121,3 +127,21 @@ def test_sharing_leaves_out_what_has_no_lock(capsys: pytest.CaptureFixture[str])
     for options in ({}, {"sharing": True}):
         with pytest.raises(LockError, match="is unlocked"):
             printed(capsys, tasks.plan, "torch25-cu118", **options)
+
+
+def test_plan_takes_additions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What a user adds lies on top: all wheels of the row are still shared with it."""
+    file = tmp_path / "serve.txt"
+    file.write_text("tiny\n")
+    with pytest.raises(LockError, match="torch25-cu124-with-serve is unlocked"):
+        printed(capsys, tasks.plan, "torch25-cu124", extra_requirements=str(file))
+    (row,) = tasks.rows(["torch25-cu124"], extra=str(file))
+    (name,) = fit.additions(row)
+    above = rows.read(LOCKS, replace(row, extra=None)).pins
+    tiny = lockfile.make(fit.added(row, ["tiny"], above), [pin("tiny")], "uv")
+    fit.file_of(row, name, LOCKS).write_text(sections.render(LockFile(sections={name: tiny})))
+    (plan,) = json.loads(printed(capsys, tasks.plan, "torch25-cu124", extra_requirements=str(file), json=True))
+    assert plan["target"] == "torch25-cu124-with-serve"
+    alone = [layer["title"] for layer in plan["layers"] if not layer["shared_with"]]
+    assert alone == ["tiny 1", "bytecode of tiny 1", "validation suite"]
+    assert all("torch25-cu124" in layer["shared_with"] for layer in plan["layers"] if layer["shared_with"])
