@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 
 from packaging.utils import canonicalize_name
 
+from tests.toys import record_line
 from torchkiln.lock.lockfile import Pin
 
 if TYPE_CHECKING:
@@ -34,12 +35,17 @@ def wheel(name: str, version: str, *, requires: tuple[str, ...] = (), body: byte
     """A small valid wheel with one module."""
     package = name.replace("-", "_")
     info = f"{package}-{version}.dist-info"
-    members = {f"{package}.py": body, f"{info}/METADATA": metadata(name, version, requires), f"{info}/RECORD": b""}
+    members = {
+        f"{package}.py": body,
+        f"{info}/METADATA": metadata(name, version, requires),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = [*(record_line(path, content) for path, content in members.items()), f"{info}/RECORD,,"]
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for path, content in members.items():
             archive.writestr(path, content)
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "".join(f"{line}\n" for line in record))
     return stream.getvalue()
 
 

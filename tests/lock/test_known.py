@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,16 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import loopback
+from torchkiln import assembly
 from torchkiln.errors import LockError
-from torchkiln.lock import fit, known, lockfile
+from torchkiln.fetch import fetch
+from torchkiln.lock import baselock, fit, known, lockfile, rows
 from torchkiln.matrix import facts, schema
 from torchkiln.matrix.factfile import Facts, NeedFact, WheelFact
 from torchkiln.matrix.target import Accelerator, Target, select
+from torchkiln.oci.image import Config
+from torchkiln.plan import BaseSpec, ImagePlan, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.loopback import Index
+    from torchkiln.home import Home
     from torchkiln.lock.known import Known
     from torchkiln.lock.lockfile import Pin
 
@@ -35,6 +42,7 @@ def row(accelerator: Accelerator) -> Target:
 
 CUDA = row(Accelerator(id="cu126", kind="cuda", version="12.6"))
 ROCM = row(Accelerator(id="rocm64", kind="rocm", version="6.4"))
+BASE = BaseSpec(base=CUDA.base, lock=baselock.make([("libpython3.11-minimal", "3.11.2-6")]))
 BOTH = ("one/project", "another/project")
 
 
@@ -181,6 +189,34 @@ def test_a_triton_that_its_python_does_not_get_is_not_wanted() -> None:
     file = wheel("torch-2.5.1+rocm6.4-cp313-cp313-linux_x86_64.whl", "a")
     target = replace(ROCM, release=release, base=replace(ROCM.base, python="3.13"))
     assert known.lockable(target, stated(file, needs=(needs,))) == ()
+
+
+@pytest.mark.parametrize("metadata", ["as the facts say", "another"])
+def test_a_wrong_fact_gets_into_no_image(index: Index, tmp_path: Path, home: Home, metadata: str) -> None:
+    """Once the index can be reached, its file is known by its hash, and what it asks for is held against the lock."""
+    requires = ("filelock", "nvidia-blas==12.6" if metadata == "as the facts say" else "nvidia-blas==12.9")
+    index.down.clear()
+    torch = index.add("torch", "2.8.0+cu126", TAG, folder="whl/cu126", requires=requires)
+    vision = index.add("torchvision", "0.23.0+cu126", TAG, folder="whl/cu126", requires=("torch==2.8.0",))
+    files = [WheelFact(file=pin.filename, sha256=pin.sha256) for pin in (torch, vision)]
+    found = asked(index, tmp_path, CUDA, stated(*files, needs=NEEDS))
+    lock = lockfile.make(fit.asked(CUDA), found.pins, "uv", found.sources.items())
+    paths = fetch(home, lock, environment=index.environment(tmp_path))
+    plan = ImagePlan(target=CUDA.id, layers=(BASE, WheelSpec(pins=lock.pins)), config=Config())
+    with nullcontext() if metadata == "as the facts say" else pytest.raises(LockError, match=r"nvidia-blas==12\.9"):
+        assembly._check_together(plan, lock, paths)
+
+
+@pytest.mark.network
+def test_what_the_facts_give_is_what_the_wheel_itself_gives() -> None:
+    """The lock of the row whose wheel could be read was made from that wheel; the facts lead to the same pins."""
+    (target,) = select(MATRIX.targets, ["torch213-cpu"])
+    committed = rows.read(ROOT / "images/locks", target)
+    preferences = {pin.name: pin.version for pin in committed.pins}
+    found = known.wheels(fit.asked(target), target, os.environ, facts.read(), preferences=preferences)
+    assert {(pin.name, pin.version, pin.sha256) for pin in found.pins} == {
+        (pin.name, pin.version, pin.sha256) for pin in committed.pins
+    }
 
 
 def test_a_server_without_parts_of_files_is_told(index: Index, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests import loopback
 from torchkiln.errors import HashMismatchError, LockError
-from torchkiln.lock import lockfile, resolve, rows
+from torchkiln.lock import fit, lockfile, resolve, rows
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Target, select
 
@@ -48,9 +48,10 @@ def index() -> Iterator[Index]:
 
 def resolved(target: Target, index: Index, tmp_path: Path, **more: str) -> dict[str, Pin]:
     """Pins by name."""
-    lock = resolve.resolve(target, index.environment(tmp_path) | more, hashes={})
-    assert "127.0.0.1" not in lockfile.render(lock)
-    return {pin.name: pin for pin in lock.pins}
+    asked = fit.asked(target)
+    found = resolve.wheels(asked, target, index.environment(tmp_path) | more, hashes={})
+    assert "127.0.0.1" not in lockfile.render(lockfile.make(asked, found, "uv"))
+    return {pin.name: pin for pin in found}
 
 
 def test_a_default_row_is_resolved_from_the_default_index(index: Index, tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_a_known_hash_must_be_met(index: Index, tmp_path: Path) -> None:
     """The facts say what torch 2.13.0+cpu is; a file of that name with other bytes is not locked."""
     suffixed(index)
     with pytest.raises(HashMismatchError, match="is not the file that others have"):
-        resolve.resolve(SMALL, index.environment(tmp_path))
+        resolve.wheels(fit.asked(SMALL), SMALL, index.environment(tmp_path))
 
 
 def test_an_index_that_cannot_be_reached_says_what_to_check(index: Index, tmp_path: Path) -> None:
@@ -168,9 +169,9 @@ def test_the_real_index_still_resolves_the_big_row() -> None:
     """The trio of the committed lock is what the default index gives today, to the hash."""
     (target,) = select(MATRIX.targets, ["torch25-cu124"])
     committed = rows.read(ROOT / "images/locks", target)
-    today = resolve.resolve(target, os.environ)
+    today = resolve.wheels(fit.asked(target), target, os.environ)
     trio = ("torch", "torchvision", "torchaudio")
-    assert [pin for pin in today.pins if pin.name in trio] == [pin for pin in committed.pins if pin.name in trio]
+    assert {pin for pin in today if pin.name in trio} == {pin for pin in committed.pins if pin.name in trio}
 
 
 @pytest.mark.network

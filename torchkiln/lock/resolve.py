@@ -1,4 +1,4 @@
-"""Target → Lock; and where the wheels of a lock can be had today."""
+"""Inputs → pins, by asking the indexes through uv; and where the wheels of a lock can be had today."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from torchkiln import console, network
 from torchkiln.errors import FetchError, HashMismatchError, LockError, TorchkilnError
-from torchkiln.lock import fit, lockfile, pages, tags
-from torchkiln.lock.index import BUILT, Offer, ask, page, resolver, root
+from torchkiln.lock import pages, tags
+from torchkiln.lock.index import BUILT, Offer, ask, page, root
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
 from torchkiln.matrix import facts
 
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Target
 
 FIND_LINKS = "TORCHKILN_FIND_LINKS"
-
-
-def resolve(target: Target, environment: Mapping[str, str], hashes: Mapping[str, str] | None = None) -> Lock:
-    """A lock for a row, held against it."""
-    asked = fit.asked(target)
-    lock = lockfile.make(asked, wheels(asked, target, environment, hashes=hashes), resolver())
-    fit.check_fits(lock, target)
-    return lock
 
 
 def wheels(
