@@ -90,7 +90,7 @@ def _count(number: int, word: str) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The README's table: a line for each release and accelerator, with what its rows have between them."""
+    """The README's table: a line for each release and accelerator, with what its rows have between them; then bases."""
     groups: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         groups[row.target.release.id, row.target.accelerator.id].append(row)
@@ -106,7 +106,8 @@ def markdown(rows: Sequence[Row]) -> str:
         "locked",
     )
     lines = [head, ("---",) * len(head), *(_line(group) for group in groups.values())]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    bases = {f"{row.target.base.python} {row.target.base.id}" for row in rows}
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\nBases: Python {', '.join(sorted(bases))}.\n"
 
 
 def _line(group: Sequence[Row]) -> tuple[str, ...]:
@@ -120,11 +121,15 @@ def _line(group: Sequence[Row]) -> tuple[str, ...]:
         "; ".join(dict.fromkeys(_companions(target) for target in targets)),
         f"{KINDS[first.accelerator.kind]} {first.accelerator.version}".strip(),
         first.accelerator.driver_floor or "-",
-        _each(f"{target.base.python} {target.base.id}" for target in targets),
+        _each(sorted((target.base.python for target in targets), key=_minor)),
         _each("any" if target.gpu.id == GENERIC else target.gpu.id for target in targets),
         _each(target.flavour.id for target in targets),
         "yes" if locked == len(group) else f"{locked} of {len(group)}" if locked else "no",
     )
+
+
+def _minor(python: str) -> int:
+    return int(python.split(".")[1])
 
 
 def _each(texts: Iterable[str]) -> str:
