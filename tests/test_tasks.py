@@ -145,3 +145,27 @@ def test_plan_takes_additions(capsys: pytest.CaptureFixture[str], tmp_path: Path
     alone = [layer["title"] for layer in plan["layers"] if not layer["shared_with"]]
     assert alone == ["tiny 1", "bytecode of tiny 1", "validation suite"]
     assert all("torch25-cu124" in layer["shared_with"] for layer in plan["layers"] if layer["shared_with"])
+
+
+def test_a_row_with_an_error_fails_the_list_and_gets_no_job(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People see it in words and exit 3; a workflow gets the others, and reads on stderr which are left out."""
+    text = (ROOT / "tests/matrix/small.yaml").read_text()
+    (tmp_path / "matrix.yaml").write_text(
+        text.replace("releases: [torch25, torch26]", "releases: [torch25, torch26, torch28]")
+    )
+    (tmp_path / "validate").symlink_to(ROOT / "validate")
+    monkeypatch.setattr(tasks, "ROOT", tmp_path)
+    with pytest.raises(SystemExit) as left:
+        printed(capsys, tasks.matrix)
+    assert left.value.code == MatrixError.exit_code
+    said = capsys.readouterr().out
+    assert "torch 2.8.0 has no cu124 build" in said
+    assert said.splitlines()[-1].startswith("5 rows: ")
+    assert said.endswith(", 1 error\n")
+    inspect.unwrap(tasks.matrix.body)(None, [], format="github")
+    out, err = capsys.readouterr()
+    assert "torch28-cu124" not in out
+    assert len(json.loads(out)["include"]) == 4
+    assert err == "left out, since lint has errors for them: torch28-cu124\n"
