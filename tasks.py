@@ -375,9 +375,10 @@ def base(_: Context, target: Sequence[str], json: bool = False, frozen: bool = F
     help=TARGET
     | JSON
     | ENGINE
+    | EXTRA
     | {
         "validate": "--no-validate skips the suite; then nothing counts as passed",
-        "frozen": "refuse a Debian archive that has moved on from the lock",
+        "frozen": "refuse a Debian archive that has moved on from the lock, and additions that are not locked",
         "require": "`pass`: an incomplete validation is an error",
     },
 )
@@ -390,13 +391,16 @@ def build(
     frozen: bool = False,
     require: str = "",
     json: bool = False,
+    extra_requirements: str = "",
 ) -> None:
     """Fetch, assemble and validate images."""
     from torchkiln import pipeline
 
     if require not in {"", "pass"}:
         raise UsageError(f"--require {require} is not known", remedy="--require pass")
-    work, chosen = project(), rows(target)
+    work, chosen = project(), rows(target, extra=extra_requirements)
+    if extra_requirements and not frozen:
+        pipeline.add(work, chosen)
     runner = pipeline.engine(work, engine) if validate else None
     built = []
     for row in chosen:
@@ -418,6 +422,7 @@ def build(
     help=TARGET
     | JSON
     | ENGINE
+    | EXTRA
     | {
         "image": "hold this image against the row: oci:DIR[:REF] or docker-daemon:NAME",
         "checks": "only these checks, by id or glob; may be repeated; the verdict is then incomplete at best",
@@ -431,11 +436,12 @@ def validate(
     image: str = "",
     engine: str = "auto",
     json: bool = False,
+    extra_requirements: str = "",
 ) -> None:
     """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
     from torchkiln import pipeline, validation
 
-    work, row = project(), one_row(target)
+    work, row = project(), one_row(target, extra_requirements)
     validation.select(checks, work.suite)
     with pipeline.subject(work, row, image) as subject:
         runner = pipeline.engine(work, engine, subject)
@@ -447,15 +453,19 @@ def validate(
     judge([report], require_pass=True)
 
 
-@task(positional=[], iterable=["target", "tag"], help=TARGET | {"tag": "name in the engine; default torchkiln/TARGET"})
+@task(
+    positional=[],
+    iterable=["target", "tag"],
+    help=TARGET | EXTRA | {"tag": "name in the engine; default torchkiln/TARGET"},
+)
 @guarded
-def load(_: Context, target: Sequence[str], tag: Sequence[str]) -> None:
+def load(_: Context, target: Sequence[str], tag: Sequence[str], extra_requirements: str = "") -> None:
     """Put built images into a Docker engine (20.10 or newer)."""
     from torchkiln import pipeline
     from torchkiln.engines import names
     from torchkiln.engines.docker import Docker
 
-    work, chosen = project(), rows(target)
+    work, chosen = project(), rows(target, extra=extra_requirements)
     tag = [names.whole(name) for name in tag]
     if tag and len(chosen) > 1:
         raise UsageError(
@@ -473,19 +483,27 @@ def load(_: Context, target: Sequence[str], tag: Sequence[str]) -> None:
     iterable=["target"],
     help=TARGET
     | ENGINE
+    | EXTRA
     | {
         "user": "uid:gid instead of the image's",
         "command": "words of a program to run instead of bash, without a shell",
     },
 )
 @guarded
-def shell(_: Context, target: Sequence[str], engine: str = "auto", user: str = "", command: str = "") -> None:
+def shell(
+    _: Context,
+    target: Sequence[str],
+    engine: str = "auto",
+    user: str = "",
+    command: str = "",
+    extra_requirements: str = "",
+) -> None:
     """Open a shell in a built image; what it writes is gone afterwards."""
     from torchkiln import pipeline
     from torchkiln.engines import Command, Limits
 
     work = project()
-    with pipeline.subject(work, one_row(target)) as subject:
+    with pipeline.subject(work, one_row(target, extra_requirements)) as subject:
         argv = tuple(shlex.split(command)) or ("bash",)
         runner = pipeline.engine(work, engine)
         asked = Command(
@@ -498,9 +516,11 @@ def shell(_: Context, target: Sequence[str], engine: str = "auto", user: str = "
         raise SystemExit(runner.shell(subject.image, asked))
 
 
-@task(positional=[], iterable=["target"], help=TARGET | JSON | {"image": "an image elsewhere: oci:DIR[:REF]"})
+@task(positional=[], iterable=["target"], help=TARGET | JSON | EXTRA | {"image": "an image elsewhere: oci:DIR[:REF]"})
 @guarded
-def verify(_: Context, target: Sequence[str], image: str = "", json: bool = False) -> None:
+def verify(
+    _: Context, target: Sequence[str], image: str = "", json: bool = False, extra_requirements: str = ""
+) -> None:
     """Recompute every digest, size and diff_id and report every mismatch; damaged blobs of built images are removed."""
     from dataclasses import asdict
 
@@ -512,7 +532,7 @@ def verify(_: Context, target: Sequence[str], image: str = "", json: bool = Fals
     if image:
         found = {image: recompute(*foreign.manifest_of(image))}
     else:
-        found = {row.id: pipeline.verify(work, row) for row in rows(target)}
+        found = {row.id: pipeline.verify(work, row) for row in rows(target, extra=extra_requirements)}
     if json:
         show([{"target": name, "mismatches": [asdict(one) for one in wrong]} for name, wrong in found.items()])
     for name, wrong in () if json else found.items():

@@ -17,7 +17,7 @@ from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, Stal
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import table as userlands
-from torchkiln.lock import baselock, renew, rows, sections
+from torchkiln.lock import baselock, fit, renew, rows, sections
 from torchkiln.lock.difference import difference
 from torchkiln.matrix import compat, facts
 from torchkiln.oci.image import recorded
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.difference import Difference
     from torchkiln.lock.lockfile import Lock
+    from torchkiln.lock.renew import Renewed
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
@@ -112,10 +113,28 @@ def relock(
         renewed = renew.files(project.locks, every, targets, asking)
         listed = {project.base_lock(row): row for row in targets} if bases else {}
         packages = {path: userlands.lock(project, row) for path, row in listed.items()}
-    for one in renewed:
-        write_atomically(one.path, sections.render(one.after).encode())
     for path, lock in packages.items():
         write_atomically(path, baselock.render(lock).encode())
+    return _written(renewed)
+
+
+def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
+    """Lock users' additions to rows that are locked, where they are not locked as they stand; what changed.
+
+    PlanError for an addition that does not go with its row, before anything is downloaded.
+    """
+    known = facts.read()
+    for target in targets:
+        compat.refuse(target, known)
+    if missing := renew.missing_additions(project.locks, targets):
+        with project.home.lock("use", shared=True):
+            return _written(renew.files(project.locks, targets, missing, renew.asking(project.environment)))
+    return ()
+
+
+def _written(renewed: Sequence[Renewed]) -> tuple[Difference, ...]:
+    for one in renewed:
+        write_atomically(one.path, sections.render(one.after).encode())
     return tuple(part for one in renewed for part in difference(one.path.name, one.before, one.after))
 
 
@@ -158,7 +177,7 @@ def _opened(project: Project, target: Target, reference: str, scratch: Store) ->
         if (error.remedy and not isinstance(error, StoreError)) or reference.startswith("docker-daemon:"):
             raise
         remedy = (
-            f"./inv verify --target {target.id} removes what is damaged, ./inv build --target {target.id} remakes it"
+            f"./inv verify {fit.options(target)} removes what is damaged, ./inv build {fit.options(target)} remakes it"
         )
         if reference:
             remedy = "copy the image again from where it came; ./inv verify --image oci:DIR:REF tells all that is wrong"
@@ -169,7 +188,7 @@ def manifest_of(project: Project, target: Target) -> Descriptor:
     """What the store calls the built image of a row; StoreError if there is none."""
     found = project.store.refs().get(target.id)
     if found is None:
-        remedy = f"./inv build --target {target.id}"
+        remedy = f"./inv build {fit.options(target)}"
         raise StoreError(f"{target.id} is not built", where=str(project.home.store), remedy=remedy)
     return found
 

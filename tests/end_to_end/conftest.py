@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kiln import ROOT, ROW, Kiln
-from torchkiln.lock import lockfile
+from torchkiln.lock import sections
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def warm(built: Row, tmp_path: Path) -> Kiln:
     for path in (f"index/{base['key']}.json", f"store/blobs/sha256/{base['digest'].removeprefix('sha256:')}"):
         os.link(built.kiln.home / path, home / path)
     for lock in (ROOT / "images" / "locks").glob(f"{ROW}-py*.txt"):
-        for pin in lockfile.parse(lock.read_text()).pins:
+        for pin in sections.parse(lock.read_text()).parts[""].pins:
             (home / "wheels" / pin.sha256).mkdir()
             os.link(built.kiln.home / "wheels" / pin.sha256 / pin.filename, home / "wheels" / pin.sha256 / pin.filename)
     return Kiln(home)

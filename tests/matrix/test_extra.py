@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from torchkiln.errors import MatrixError
-from torchkiln.matrix import extra
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from torchkiln.errors import MatrixError, UnknownTargetError
+from torchkiln.matrix import extra, schema
+from torchkiln.matrix.target import Extra
 
 
 def test_requirements_are_read_with_comments(tmp_path: Path) -> None:
@@ -29,6 +28,7 @@ def test_requirements_are_read_with_comments(tmp_path: Path) -> None:
         ("fastapi >> 2\n", "line 1: 'fastapi >> 2' is not a requirement"),
         ("Torch==2.4.0\n", "line 1: 'Torch==2.4.0' names torch, and the row says which one it has"),
         ("# nothing\n", "it asks for nothing"),
+        ("app @ https://me:secret@example.org/app-1.0-py3-none-any.whl\n", "line 1: an address for app"),
     ],
 )
 def test_what_is_no_addition_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -39,6 +39,28 @@ def test_what_is_no_addition_is_refused(tmp_path: Path, text: str, told: str) ->
         extra.read(path)
     assert told in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+ROWS = schema.load(Path(__file__).with_name("small.yaml")).targets
+ADDED = Extra(id="serve", requirements=("web",), file=Path("serve.txt"))
+
+
+def test_additions_go_on_top_of_rows() -> None:
+    """A glob names the rows below; each gets another id, so that the plain image is left alone."""
+    chosen = extra.select(ROWS, ["torch2[58]-*"], ADDED)
+    assert [row.id for row in chosen] == ["torch25-cu124-with-serve", "torch28-cu128-with-serve"]
+    assert [replace(row, extra=None) for row in chosen] == [
+        row for row in ROWS if row.id in {"torch25-cu124", "torch28-cu128"}
+    ]
+
+
+def test_a_row_with_additions_can_be_named_as_it_is_called() -> None:
+    """Its own id does, and additions of the matrix give way to those that were asked for."""
+    (named,) = extra.select(ROWS, ["torch25-cu124-with-serve"], ADDED)
+    other = replace(ADDED, id="other")
+    assert extra.select([replace(row, extra=other) for row in ROWS], ["torch25-cu124"], ADDED) == (named,)
+    with pytest.raises(UnknownTargetError, match="torch99"):
+        extra.select(ROWS, ["torch99-*"], ADDED)
 
 
 def test_no_file_is_a_matrix_error(tmp_path: Path) -> None:

@@ -71,8 +71,13 @@ def file_of(target: Target, section: str, folder: Path) -> Path:
 
 def command(target: Target) -> str:
     """What writes the lock of a row."""
+    return f"./inv lock {options(target)}"
+
+
+def options(target: Target) -> str:
+    """What names a row on the command line, a user's additions included."""
     more = f" --extra-requirements {shlex.quote(str(target.extra.file))}" if target.extra else ""
-    return f"./inv lock --target {replace(target, extra=None).id}{more}"
+    return f"--target {replace(target, extra=None).id}{more}"
 
 
 def lacking(target: Target, file: LockFile, beside: LockFile = EMPTY) -> str:

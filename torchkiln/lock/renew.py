@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.console import step
 from torchkiln.errors import HashMismatchError, LockError, StaleLockError
-from torchkiln.lock import fit, index, known, lockfile, resolve, rows
+from torchkiln.lock import additions, fit, index, known, lockfile, resolve, rows
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import facts
 from torchkiln.matrix.target import TRIO
@@ -97,14 +97,20 @@ def files(folder: Path, family: Sequence[Target], chosen: Sequence[Target], aski
     return tuple(made)
 
 
+def missing_additions(folder: Path, chosen: Iterable[Target]) -> tuple[Target, ...]:
+    """The rows whose additions are not locked as they stand; LockError if a row below them is not."""
+    below = {row.id: rows.read(folder, plain(row)) for row in chosen if row.extra}
+    return tuple(row for row in chosen if row.id in below and not _usable(row, *rows.files(folder, row)))
+
+
 def plain(row: Target) -> Target:
     """A row without a user's additions."""
     return replace(row, extra=None)
 
 
-def _usable(row: Target, file: LockFile) -> bool:
+def _usable(row: Target, file: LockFile, beside: LockFile = fit.EMPTY) -> bool:
     try:
-        fit.row(row, file)
+        fit.row(row, file, beside)
     except (LockError, StaleLockError):
         return False
     return True
@@ -147,11 +153,29 @@ def renewed(before: LockFile, family: Iterable[Target], chosen: Sequence[Target]
 
 
 def with_additions(before: LockFile, row: Target, own: Lock, asking: Asking) -> LockFile:
-    """A lock file for a user's additions to a row, on top of what the row has; sections of other flavours stay."""
-    *_, name = fit.additions(row)
-    asked = fit.added(row, row.extra.requirements if row.extra else (), own.pins)
-    section = _made(before.sections.get(name), asked, row, asking, above=own.pins)
+    """A lock file for a user's additions to a row, on top of what the row has; sections of other flavours stay.
+
+    PlanError for an addition that wants another version of what the row has; LockError for one that cannot be had.
+    """
+    *_, (name, requirements) = fit.additions(row).items()
+    additions.refuse_moves(row, own)
+    asked = fit.added(row, requirements, own.pins)
+    try:
+        section = _made(before.sections.get(name), asked, row, asking, above=own.pins)
+    except LockError as error:
+        unsolvable = additions.UNSOLVABLE in error.what  # and not a network that failed
+        culprits = [text for text in requirements if unsolvable and not _goes(text, row, own, asking)]
+        raise additions.explained(error, row, own, culprits) from error
     return LockFile(sections={**before.sections, name: section})
+
+
+def _goes(requirement: str, row: Target, own: Lock, asking: Asking) -> bool:
+    """Whether one addition could be had without the others."""
+    try:
+        asking.ask(fit.added(row, [requirement], own.pins), row, own.pins, ())
+    except LockError:
+        return False
+    return True
 
 
 def _own(row: Target) -> dict[str, tuple[str, ...]]:
