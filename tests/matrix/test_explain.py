@@ -92,6 +92,24 @@ def test_a_release_that_only_the_facts_know_has_its_own_trio(
     assert found.target.id == identifier
 
 
+@pytest.mark.parametrize(
+    ("identifier", "offered", "said"),
+    [
+        ("torch28-cu124-h100", "torch28-cu126-hopper", "for hopper"),
+        ("torch25-rocm62-mi300x", "torch25-rocm62-mi300", "for mi300"),
+        ("torch26-cu124-t4", "torch26-cu124", "for any GPU"),
+        ("torch24-cu124-rtx4090", "torch25-cu124-rtx4090", "torch 2.5.1"),
+    ],
+)
+def test_a_card_is_offered_the_row_of_its_kind(identifier: str, offered: str, said: str) -> None:
+    """An H100 is a Hopper: a row for the kind comes before a row for any GPU."""
+    found = asked(identifier)
+    assert found.offered
+    assert found.offered.id == offered
+    assert f"nearest in matrix.yaml: {offered} (" in tables.explained(found)
+    assert said in tables.explained(found)
+
+
 def test_gpus_of_the_facts_are_known() -> None:
     """A card needs no entry in the matrix to be asked about; old ones say what does not apply."""
     found = asked("torch28-cu126-p100")

@@ -86,14 +86,23 @@ def _in_place_of(row: Target, target: Target, known: Facts) -> bool:
     """Whether a row works where the target should: on its machine, GPU and driver, with no other user's additions."""
     kind = facts.kind(target.gpu.arch) if target.gpu.arch else target.accelerator.kind
     placed = replace(row, gpu=replace(target.gpu, run_options=row.gpu.run_options))
-    fits = row.accelerator.kind == kind and row.gpu.id in {target.gpu.id, GENERIC} and row.arch in {target.arch, ARCH}
+    fits = (
+        row.accelerator.kind == kind
+        and row.gpu.id in {*_names(target, known), GENERIC}
+        and row.arch in {target.arch, ARCH}
+    )
     return fits and (row.extra is None or row.extra == target.extra) and established(placed) and fine(placed, known)
+
+
+def _names(target: Target, known: Facts) -> tuple[str, str]:
+    """What a row for the target's GPU may be called."""
+    return target.gpu.id, facts.kin(known, target.gpu.id)
 
 
 def _distance(row: Target, target: Target, known: Facts) -> tuple[object, ...]:
     choice = Choice(release=row.release, accelerator=row.accelerator, base=row.base, flavour=row.flavour.id)
     count, rest = cost(choice, target, known)
-    other = row.gpu.id != target.gpu.id
+    other = row.gpu.id not in _names(target, known)
     lacks = sum(bool(stated) for stated in (target.release.torchvision, target.release.torchaudio))
     lacks -= sum(bool(stated) for stated in (row.release.torchvision, row.release.torchaudio))
     return (count + other, rest, other, abs(lacks), row.extra != target.extra)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 FACTS = Path(__file__).with_name("facts.yaml")
 
@@ -86,6 +86,8 @@ class GpuFact(Row):
     """A kind of GPU."""
 
     gpu: str
+    kin: str = Field("", alias="class")
+    """What a row for this and others of its kind is called: `hopper`."""
     target: str
     first_toolkit: Text = ""
     driver_min: str = ""

@@ -120,6 +120,11 @@ def gpu_driver(facts: Facts, arch: str) -> str:
     return next((row.driver_min for row in facts.gpus if row.target == arch and row.driver_min), "")
 
 
+def kin(facts: Facts, gpu: str) -> str:
+    """What a row for a GPU and others of its kind is called: `hopper` for an `h100`; its own name if nothing else."""
+    return next((row.kin for row in facts.gpus if row.id == gpu and row.kin), gpu)
+
+
 def first_rocm(facts: Facts, arch: str) -> str:
     """The first ROCm that knows a GPU; empty if unknown, or for another vendor's."""
     stated = next((row.first_toolkit for row in facts.gpus if row.target == arch), "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from torchkiln.matrix.nearest import changes
+from torchkiln.matrix.target import GENERIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +73,7 @@ def _instead(found: Explained) -> list[str]:
 
 
 def _changed(target: Target, row: Target) -> str:
-    gpu = [] if row.gpu.id == target.gpu.id else ["any GPU of its accelerator"]
+    gpu = [] if row.gpu.id == target.gpu.id else [f"for {'any GPU' if row.gpu.id == GENERIC else row.gpu.id}"]
     same = replace(row, gpu=target.gpu, required=target.required)
     return ", ".join([*changes(target, same if gpu else row), *gpu])
 
