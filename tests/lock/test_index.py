@@ -131,6 +131,7 @@ def test_settings_of_the_user_do_not_loosen_the_binding(index: Index, tmp_path: 
     for name, version in (("pytorch_triton_rocm", "3.4.0"), ("torch", "2.8.0+rocm6.4"), ("torch", "2.9.0")):
         (folder / f"{name}-{version}-py3-none-any.whl").write_bytes(loopback.wheel(name, version, body=b"unrelated"))
     settings = {"UV_NO_SOURCES": "1", "UV_FIND_LINKS": str(folder), "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    settings["UV_INDEX"] = f"pytorch={index.url}/simple"  # people call theirs that
     assert asked(index, tmp_path, ROCM, **settings) == asked(index, tmp_path / "plain", ROCM)
 
 
@@ -214,6 +215,31 @@ def test_a_yanked_file_is_refused_with_the_reason(index: Index, tmp_path: Path, 
     index.files["whl/cu126"][f"torch-2.8.0+cu126-{TAG}.whl"].yanked = "broken on Tuesdays"
     with pytest.raises(LockError, match=r"torch==2\.8\.0\+cu126. is yanked.*broken on Tuesdays"):
         asked(index, tmp_path, CUDA)
+
+
+def test_a_file_that_was_yanked_later_can_still_be_had(index: Index, tmp_path: Path, home: Home) -> None:
+    """What is pinned is fetched (PEP 592), and a warning says what its makers think of it."""
+    pins = asked(index, tmp_path, CUDA)
+    index.files["whl/cu126"][pins["torch"].filename].yanked = "too late"
+    environment = index.environment(tmp_path) | {"UV_CACHE_DIR": str(tmp_path / "fresh")}
+    lock = lockfile.make(fit.asked(CUDA), pins.values(), "uv")
+    assert fetch(home, lock, environment=environment).keys() == {pin.sha256 for pin in pins.values()}
+
+
+def test_folders_stand_in_for_the_index_only_with_all_that_it_has(index: Index, tmp_path: Path) -> None:
+    """The Triton of ROCm is part of it: without that the index is asked, and with it nobody is."""
+    folder = tmp_path / "links"
+    folder.mkdir()
+    names = [name for name in index.files["whl/rocm6.4"] if "filelock" not in name]
+    for name in names:
+        (folder / name).write_bytes(index.files["whl/rocm6.4"][name].content)
+    expected = asked(index, tmp_path, ROCM)
+    index.down.add("whl/rocm6.4")
+    settings = {"TORCHKILN_FIND_LINKS": str(folder), "UV_CACHE_DIR": str(tmp_path / "fresh")}
+    assert asked(index, tmp_path, ROCM, **settings) == expected
+    (folder / "pytorch_triton_rocm-3.4.0-cp311-cp311-linux_x86_64.whl").unlink()
+    with pytest.raises(LockError):
+        asked(index, tmp_path, ROCM, **settings)
 
 
 def test_an_index_that_is_late_is_waited_for(index: Index, tmp_path: Path) -> None:

@@ -76,3 +76,19 @@ def test_every_table_has_its_source() -> None:
     needed = {"releases", "index_variants", "cuda_driver", "arch_lists_cuda", "arch_lists_rocm", "gpu_profiles"}
     needed |= {"wheel_floor", "triton_setuptools", "numpy", "index_wheels"}
     assert needed <= KNOWN.sources.keys()
+
+
+@pytest.mark.parametrize(
+    ("torch", "python", "name"),
+    [
+        ("2.5.1", "3.12", "pytorch-triton-rocm"),
+        ("2.5.1", "3.13", ""),
+        ("2.8.0", "3.13", "pytorch-triton-rocm"),
+        ("2.10.0", "3.11", "triton-rocm"),
+        ("2.13.0", "3.11", "triton-rocm"),
+        ("2.4.0", "3.11", ""),
+    ],
+)
+def test_the_triton_of_a_rocm_build_has_its_name(torch: str, python: str, name: str) -> None:
+    """As of the nearest release known; none where torch asks for none, or nothing is known of one so old."""
+    assert facts.rocm_triton(KNOWN, torch, python) == name

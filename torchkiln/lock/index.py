@@ -36,6 +36,8 @@ BUILT = (*TRIO, "pytorch-triton-rocm", "triton-rocm")
 """What a row on the PyTorch index takes from there and nowhere else: it is built for the variant, and other indexes
 have other wheels under these names. All the rest, NVIDIA's libraries too, comes from the default index, where what
 is served can be checked."""
+NAME = "torchkiln-variant"
+"""What uv is to call that index: a user's own index of the same name would take its place."""
 UNKNOWN = rf"\b({'|'.join(BUILT)}) was not found in the package registry"
 ROOM = "make room in the temporary folder (TMPDIR) and in uv's cache (UV_CACHE_DIR)"
 
@@ -165,8 +167,8 @@ def _project(requirements: Sequence[str], python: str, index: Sequence[str]) -> 
         f"dependencies = {json.dumps(list(requirements))}",
     ]
     if index:
-        lines += ["[tool.uv.sources]", *(f'{name} = {{index = "pytorch"}}' for name in BUILT)]
-        lines += ["[[tool.uv.index]]", 'name = "pytorch"', *index, "explicit = true"]
+        lines += ["[tool.uv.sources]", *(f'{name} = {{index = "{NAME}"}}' for name in BUILT)]
+        lines += ["[[tool.uv.index]]", f'name = "{NAME}"', *index, "explicit = true"]
     return "\n".join(lines) + "\n"
 
 
