@@ -73,7 +73,7 @@ def _describe(entry: dict[str, Any], model: type) -> None:
     for one in reversed(model.__mro__):
         said |= _sentences(one) if one.__module__ == document.__name__ else {}
     for key, field in entry["properties"].items():
-        field["description"] = said[key]
+        field["description"] = said.get(key, "")
 
 
 def _sentences(model: type) -> Mapping[str, str]:
