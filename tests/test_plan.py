@@ -11,11 +11,13 @@ import pytest
 from tests.kiln import ROOT
 from torchkiln import plan
 from torchkiln.errors import PlanError
-from torchkiln.lock import rows
+from torchkiln.lock import baselock, rows
 from torchkiln.lock.baselock import BaseLock
 from torchkiln.lock.lockfile import Lock, Pin
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target, select
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import LAYER_TYPE, Descriptor, Layer
 
 TARGET = Target(
     release=Release(id="torch25", torch="2.5.1", torchvision="0.20.1", torchaudio="2.5.1"),
@@ -138,9 +140,36 @@ def test_no_room_is_refused() -> None:
         plan.groups(PINS, 0)
 
 
+def layer(number: int) -> Layer:
+    """A layer that exists on paper."""
+    digest = digests.of_bytes(str(number).encode())
+    return Layer(descriptor=Descriptor(media_type=LAYER_TYPE, digest=digest, size=1), diff_id=digest, unpacked_size=512)
+
+
+def test_layers_of_the_base_count() -> None:
+    """An image of many layers leaves wheels less room, never too little; one of too many is refused."""
+    row = replace(TARGET, base=replace(TARGET.base, kind="registry", interpreter="/usr/local/bin/python3"))
+    pins = tuple(pin(f"wheel{number:03}", size=number + 1) for number in range(120))
+    for count in (1, 3, 60):
+        held = baselock.of_image([layer(n) for n in range(count)], source="x", config="y", python="3.11.2")
+        planned = plan.plan(row, lock(*pins), held, SUITE)
+        assert len(planned.layers) <= plan.LAYER_LIMIT
+        assert planned.layers[count].title == "base bookworm, user and folders"
+        assert len({spec.key for spec in planned.layers}) == len(planned.layers)
+        assert [spec.interpreter for spec in planned.layers if isinstance(spec, plan.EnvironmentSpec)] == [
+            "/usr/local/bin/python3"
+        ]
+    held = baselock.of_image([layer(n) for n in range(100)], source="x", config="y", python="3.11.2")
+    with pytest.raises(PlanError, match="no room"):
+        plan.plan(row, lock(*pins), held, SUITE)
+
+
 def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of format, input or option never serves an old layer."""
     base = plan.BaseSpec(base=TARGET.base, lock=BASE)
+    held = baselock.of_image([layer(1)], source="x", config="y", python="3.11.2")
+    adopted = plan.AdoptionSpec(base=TARGET.base, lock=held)
+    foreign = plan.ForeignSpec(base=TARGET.base, layer=layer(1), number=1, count=1)
     wheel = plan.WheelSpec(pins=PINS[:1])
     bytecode = plan.BytecodeSpec(pins=PINS[:1], python="3.11.2")
     venv = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
@@ -153,6 +182,16 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(base, base=replace(TARGET.base, suite="trixie")),
         replace(base, arch="aarch64"),
         replace(base, base=replace(TARGET.base, mirror="http://127.0.0.1/dated")),
+        replace(base, base=replace(TARGET.base, components=("main", "universe"))),
+        adopted,
+        replace(adopted, arch="aarch64"),
+        replace(adopted, recipe="sha256:" + "e" * 64),
+        replace(adopted, lock=replace(adopted.lock, layers=(layer(2),))),
+        replace(adopted, base=replace(TARGET.base, python="3.12")),
+        replace(adopted, base=replace(TARGET.base, glibc="2.41")),
+        replace(adopted, base=replace(TARGET.base, interpreter="/usr/local/bin/python3")),
+        foreign,
+        replace(foreign, layer=layer(2)),
         wheel,
         replace(wheel, pins=PINS[:2]),
         bytecode,
@@ -160,6 +199,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(bytecode, pins=PINS[:2]),
         venv,
         replace(venv, python="3.12"),
+        replace(venv, interpreter="/usr/local/bin/python3"),
         replace(venv, protected=("torch==2.6.0",)),
         toolkit,
         replace(toolkit, pins=PINS[2:3]),
@@ -171,6 +211,8 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(keys)) == len(keys)
     for kind in (
         plan.BaseSpec,
+        plan.ForeignSpec,
+        plan.AdoptionSpec,
         plan.WheelSpec,
         plan.BytecodeSpec,
         plan.EnvironmentSpec,

@@ -132,14 +132,17 @@ def build(folder: Path, *, platform: str, where: str) -> str:
     """The id of the image that the engine builds from a folder's Dockerfile; EngineError with what it said last."""
     said: list[str] = []
     with _client() as client:
-        for progress in client.api.build(path=str(folder), platform=platform, rm=True, forcerm=True, decode=True):
-            said += str(progress.get("stream", "")).splitlines()
-            if "error" in progress:
-                lines = "\n".join(f"  {line}" for line in [*said[-_TAIL:], str(progress["error"])] if line.strip())
-                raise EngineError(f"the Dockerfile does not build:\n{lines}", where=where, remedy="correct it")
-            if identity := (progress.get("aux") or {}).get("ID"):
-                return str(identity)
-    raise EngineError("the engine names no image that it built", where=where)
+        try:
+            for progress in client.api.build(path=str(folder), platform=platform, rm=True, forcerm=True, decode=True):
+                said += [str(progress.get(word, "")).strip() for word in ("stream", "error")]
+                if "error" in progress:
+                    break
+                if identity := (progress.get("aux") or {}).get("ID"):
+                    return str(identity)
+        except APIError as error:  # it can't even be parsed
+            said.append(str(error.explanation or error))
+    lines = "\n".join(f"  {line}" for line in list(filter(None, said))[-_TAIL:])
+    raise EngineError(f"the Dockerfile does not build:\n{lines}", where=where, remedy="correct it")
 
 
 def save(name: str) -> Iterator[bytes]:

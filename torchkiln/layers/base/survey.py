@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchkiln.inspect import facts, listing
+from torchkiln.inspect.listing import Entry
 from torchkiln.oci import content
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from torchkiln.home import Home
-    from torchkiln.inspect.listing import Entry
     from torchkiln.matrix.target import Base
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
@@ -78,9 +78,15 @@ def headers(base: Base) -> str:
 
 def take(home: Home, store: Store, layers: Sequence[Layer], base: Base) -> Survey:
     """Read the layers; ImageError if one is no tar."""
-    tree = listing.merge(facts.contents(store, home, layers))
+    tree = _complete(listing.merge(facts.contents(store, home, layers)))
     wanted = [PASSWD, SHADOW, f"{headers(base)}/patchlevel.h", *_libraries(tree)]
     return Survey(tree=tree, files=_read(store, layers, {found for path in wanted if (found := real(tree, path))}))
+
+
+def _complete(tree: dict[str, Entry]) -> dict[str, Entry]:
+    """The tree with the folders that no entry describes, which layers may leave out."""
+    parents = {path[:place] for path in tree for place, mark in enumerate(path) if mark == "/"}
+    return {parent: Entry(parent, "folder", 0o755, 0) for parent in parents} | tree
 
 
 def _libraries(tree: Mapping[str, Entry]) -> list[str]:
