@@ -185,6 +185,25 @@ def test_an_excluded_row_says_where(tmp_path: Path) -> None:
     assert found.offered.id == "torch25-cu124"
 
 
+def test_additions_of_the_matrix_can_be_asked_for_on_any_row(tmp_path: Path) -> None:
+    """`-with-mine` names a requirements file of some product; on another release it is the same additions."""
+    (tmp_path / "mine.txt").write_text("einops\n")
+    text = Path(__file__).with_name("small.yaml").read_text()
+    text += "  - {releases: [torch25], accelerators: [cu124], bases: [bookworm], extra: mine.txt}\n"
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text)
+    family = schema.load(path, KNOWN)
+    assert explain.explain(family, KNOWN, "torch25-cu124-with-mine").listed
+    found = explain.explain(family, KNOWN, "torch26-cu126-a100-with-mine")
+    assert found.target.extra == family.products[-1].extra
+    assert (found.target.id, found.refused) == ("torch26-cu126-a100-with-mine", False)
+    assert found.offered
+    assert found.offered.id == "torch26-cu124"
+    with pytest.raises(UnknownTargetError, match="no extra is called 'mime'") as raised:
+        explain.explain(family, KNOWN, "torch25-cu124-with-mime")
+    assert raised.value.remedy == "torch25-cu124-with-mine"
+
+
 def test_json_has_what_people_read() -> None:
     """Programs get the row, its findings, and the ids of what to use instead."""
     told = json.loads(json.dumps(explain.to_json(asked("torch28-cu124-rtx4090d"))))
