@@ -145,7 +145,7 @@ def selected(family: Matrix, patterns: Sequence[str], extra: str = "") -> tuple[
 
 def listed(patterns: Sequence[str]) -> list[Row]:
     """The rows of --target with their findings and the state of their locks."""
-    from torchkiln.lock.rows import state
+    from torchkiln.lock.rows import state, unconfirmed
     from torchkiln.matrix import compat, facts, schema
     from torchkiln.report.rows import Row
 
@@ -153,7 +153,12 @@ def listed(patterns: Sequence[str]) -> list[Row]:
     family = schema.load(ROOT / "matrix.yaml", known)
 
     return [
-        Row(target=row, findings=compat.lint(row, known, family), lock=state(LOCKS, row))
+        Row(
+            target=row,
+            findings=compat.lint(row, known, family),
+            lock=(lock := state(LOCKS, row)),
+            unconfirmed=unconfirmed(LOCKS, row) if lock == "locked" else (),
+        )
         for row in selected(family, patterns)
     ]
 

@@ -63,7 +63,7 @@ def test_matrix_shows_every_row_once(capsys: pytest.CaptureFixture[str]) -> None
     lines = printed(capsys, tasks.matrix).splitlines()
     shown = {line.split()[0]: line for line in lines[1:-1]}
     assert list(shown) == list(STATES)
-    assert [name for name, line in shown.items() if f" {STATES[name]} " not in f"{line} "] == []
+    assert [name for name, line in shown.items() if f" {STATES[name]} " not in f"{line} ".replace("*", " ")] == []
     assert lines[-1].startswith(f"{len(FAMILY)} rows: {len(LOCKED)} locked, ")
 
 

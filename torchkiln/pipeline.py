@@ -108,6 +108,7 @@ def relock(
 
     `every` are all rows there are. Nothing is written before everything is resolved.
     """
+    targets = renew.within_facts(targets) if from_facts else targets
     asking = renew.asking(project.environment, upgrade=upgrade, from_facts=from_facts)
     with project.home.lock("use", shared=True):
         renewed = renew.files(project.locks, every, targets, asking)

@@ -68,6 +68,14 @@ def test_a_row_without_a_lock_is_no_error(locks: Path) -> None:
     audit.refuse(found)
 
 
+def test_a_lock_is_held_against_its_row_before_its_base_has_a_list(locks: Path) -> None:
+    """A base whose archive can't be reached hides no stale lock."""
+    (locks / ROW.base.lock_name).unlink()
+    stale = replace(ROW, release=replace(ROW.release, companions=("numpy>=3",)))
+    assert len(audit.audit(locks, [stale], [stale]).problems) == 1
+    assert audit.audit(locks, [ROW], [ROW]).problems == ()
+
+
 def test_everything_wrong_is_told_at_once(locks: Path) -> None:
     """A stale lock, a file and a section that no row uses: one error, with what to do about each."""
     (locks / "torch1-cpu-py2.7-x86_64.txt").write_text("")

@@ -218,6 +218,16 @@ def test_a_variant_with_a_section_asks_its_own_index(index: Index, tmp_path: Pat
     assert pin.version == "2.13.0+cpu"
 
 
+def test_facts_lock_what_they_hold_and_name_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of many rows, those that the facts do not cover are left out by name; of one, the error says what is missing."""
+    known, unknown = SMALL["torch213-cpu"], replace(SMALL["torch213-cpu"], base=replace(ROW.base, python="3.14"))
+    unknown = replace(unknown, base=replace(unknown.base, id="future"))
+    unknown = replace(unknown, base=replace(unknown.base, default=False))
+    assert renew.within_facts([known, unknown]) == (known,)
+    assert "torch213-cpu-future is left out: the facts do not hold" in " ".join(capsys.readouterr().err.split())
+    assert renew.within_facts([unknown]) == (unknown,)
+
+
 @pytest.fixture
 def extra(tmp_path: Path) -> Extra:
     """A user's list."""

@@ -65,6 +65,13 @@ def test_the_summary_counts_rows_locks_and_findings() -> None:
     assert rows.summary([PLAIN], notes=True) == "1 row: 1 locked"
 
 
+def test_a_lock_that_rests_on_one_source_is_marked() -> None:
+    """A reader sees it in the row, and how many there are."""
+    marked = replace(PLAIN, unconfirmed=("torchaudio",))
+    assert shown(marked)[1].endswith("locked*")
+    assert rows.summary([marked, PLAIN], notes=True) == "2 rows: 2 locked, * 1 with a hash of a single source"
+
+
 def test_the_readme_has_a_line_for_each_release_and_accelerator() -> None:
     """With what its rows have between them, each value once."""
     text = rows.filled(f"before\n{rows.BEGIN}old\n{rows.END}\nafter", EVERY)

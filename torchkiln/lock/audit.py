@@ -39,13 +39,14 @@ def audit(folder: Path, family: Iterable[Target], chosen: Sequence[Target], *, o
     for alike in _alike(chosen):
         row = alike[0]
         try:
-            if what := rows.lacking(folder, row):
+            what = rows.lacking(folder, row)
+            if not fit.lacking(row, *rows.files(folder, row)):  # though its base may have no list yet
+                single[row.lock_name] |= set(rows.read(folder, row).unconfirmed)
+            if what:
                 unlocked += [(one, what) for one in alike]
-                continue
-            lock = rows.read(folder, row)
-            rows.packages(folder, row)
-            single[row.lock_name] |= set(lock.unconfirmed)
-            locked += alike
+            else:
+                rows.packages(folder, row)
+                locked += alike
         except (LockError, StaleLockError) as error:
             problems.append(error)
     problems += _orphans(folder, list(family)) if orphans else ()

@@ -105,18 +105,21 @@ def row(target: Target, file: LockFile, beside: LockFile = EMPTY) -> Lock:
 
 
 def fresh(target: Target, file: LockFile, beside: LockFile = EMPTY) -> dict[str, Lock]:
-    """The parts that a row uses, by name, the shared one first; LockError or StaleLockError if they are not there."""
+    """The parts that a row uses; StaleLockError for one that was made from other inputs than the row has now."""
+    used, wanted = parts(target, file, beside), additions(target)
+    above: list[Pin] = []
+    for name, part in used.items():
+        check_fresh(part, added(target, wanted[name], above) if name else asked(target), target, name)
+        above += part.pins
+    return used
+
+
+def parts(target: Target, file: LockFile, beside: LockFile = EMPTY) -> dict[str, Lock]:
+    """The parts that a row uses, by name, the shared one first; LockError if one is not there."""
     what = lacking(target, file, beside)
     if what or file.common is None:
         raise unlocked(target, what)
-    check_fresh(file.common, asked(target), target)
-    used, above = {"": file.common}, list(file.common.pins)
-    for name, requirements in additions(target).items():
-        section = {**file.sections, **beside.sections}[name]
-        check_fresh(section, added(target, requirements, above), target, name)
-        used[name] = section
-        above += section.pins
-    return used
+    return {"": file.common} | {name: {**file.sections, **beside.sections}[name] for name in additions(target)}
 
 
 def _trio(release: Release) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from torchkiln.console import step
+from torchkiln.console import step, warn
 from torchkiln.errors import HashMismatchError, LockError, StaleLockError
 from torchkiln.lock import additions, fit, index, known, lockfile, resolve, rows
 from torchkiln.lock.sections import LockFile
@@ -95,6 +95,16 @@ def files(folder: Path, family: Sequence[Target], chosen: Sequence[Target], aski
             made.append(Renewed(path=path, before=before, after=after))
         made += _beside(folder, [row for row in sharing if row.extra], after, asking)
     return tuple(made)
+
+
+def within_facts(chosen: Sequence[Target]) -> tuple[Target, ...]:
+    """The rows that can be locked by facts alone, with a warning that names the others; all, if there is none."""
+    stated = facts.read()
+    lacking = {row.id: missing[0] for row in chosen if (missing := known.lockable(row, stated))}
+    if len(lacking) < len(chosen):
+        for name, what in lacking.items():
+            warn(f"{name} is left out: the facts do not hold {what}")
+    return tuple(row for row in chosen if row.id not in lacking) or tuple(chosen)
 
 
 def missing_additions(folder: Path, chosen: Iterable[Target]) -> tuple[Target, ...]:

@@ -62,6 +62,12 @@ def lacking(folder: Path, target: Target) -> str:
     return missing
 
 
+def unconfirmed(folder: Path, target: Target) -> tuple[str, ...]:
+    """The packages of a row whose pinned hash has a single source; none if the row has no lock."""
+    found = files(folder, target)
+    return () if fit.lacking(target, *found) else sections.joined(fit.parts(target, *found)).unconfirmed
+
+
 def state(folder: Path, target: Target) -> State:
     """Whether a row can be built from what is committed; cheap, so no wheel is held against the platform."""
     try:

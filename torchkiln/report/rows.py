@@ -29,6 +29,8 @@ class Row:
     findings: tuple[Finding, ...] = ()
     lock: str = ""
     """`locked`, `unlocked` or `stale`."""
+    unconfirmed: tuple[str, ...] = ()
+    """The packages whose pinned hash has a single source."""
 
     @property
     def refused(self) -> bool:
@@ -55,7 +57,7 @@ def table(rows: Sequence[Row], *, notes: bool) -> Table:
             target.gpu.arch or "any",
             target.driver_floor or "-",
             target.base.python,
-            f"[{LOCKS.get(row.lock, 'default')}]{row.lock}[/]",
+            f"[{LOCKS.get(row.lock, 'default')}]{row.lock}{'*' * bool(row.unconfirmed)}[/]",
             plain("\n".join(_said(row, notes=notes))),
         )
     return shown
@@ -80,6 +82,9 @@ def summary(rows: Sequence[Row], *, notes: bool) -> str:
     found = Counter(finding.severity for row in rows for finding in row.findings)
     locks = Counter(row.lock for row in rows)
     parts = [f"{count} {lock}" for lock in LOCKS if (count := locks[lock])]
+    parts += (
+        [f"* {marked} with a hash of a single source"] if (marked := sum(bool(row.unconfirmed) for row in rows)) else []
+    )
     parts += [_count(found[severity], severity) for severity in ("error", "warning", "note") if found[severity]]
     more = "; notes in words: --verbose, or one --target" if found["note"] and not notes else ""
     return f"{_count(len(rows), 'row')}: {', '.join(parts)}{more}"
