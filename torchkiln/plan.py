@@ -74,7 +74,12 @@ class BaseSpec:
     @property
     def title(self) -> str:
         """For people."""
-        return f"base {self.base.id}"
+        return f"base {self.base.name}"
+
+
+def adopted(base: Base) -> str:
+    """The title of the layer that completes an image that others made: all below it is theirs."""
+    return f"base {base.name}, user and folders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +100,7 @@ class ForeignSpec:
     @property
     def title(self) -> str:
         """For people."""
-        return f"base {self.base.id}, layer {self.number} of {self.count}"
+        return f"base {self.base.name}, layer {self.number} of {self.count}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +125,7 @@ class AdoptionSpec:
     @property
     def title(self) -> str:
         """For people."""
-        return f"base {self.base.id}, user and folders"
+        return adopted(self.base)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

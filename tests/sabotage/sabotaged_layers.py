@@ -154,6 +154,18 @@ SABOTAGES: tuple[tuple[str, Callable[[Parts], Parts], str], ...] = (
     ("static.start", lambda parts: _as_user(parts, "root"), r"user root is not a number above 0"),
     ("static.start", lambda parts: _as_user(parts, "0:0"), r"user 0:0 is not a number above 0"),
     ("static.arch", _at(f"{SITE}/torch/lib/libtorch.so", ARM_ELF, 0o755), r"libtorch\.so is for aarch64"),
+    (
+        "static.arch",
+        _in_folder("usr/lib", Member(path="usr/lib/libx.so.1", data=ARM_ELF)),
+        r"libx\.so\.1 is for aarch64",
+    ),
+    ("static.arch", _at("usr/bin/tool", ARM_ELF, 0o755), r"/usr/bin/tool is for aarch64, the config says amd64"),
+    (
+        "static.arch",
+        lambda parts: replace(parts, config=replace(parts.config, architecture="arm64")),
+        r"the config says arm64, the row x86_64.*python3\.11 is for x86_64",
+    ),
+    ("static.arch", lambda parts: parts.adding(Member(path="usr/bin/.wh.python3.11")), r"no python was found"),
     ("static.layers", lambda parts: replace(parts, repeated=True), r"is there 2 times"),
     ("static.layers", lambda parts: parts.adding(), r"layer 2 \(2\) is empty"),
     ("static.folders", lambda parts: parts.adding(folder("tmp", 0o755)), r"/tmp has mode 0755, not 1777"),

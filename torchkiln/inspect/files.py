@@ -78,9 +78,10 @@ def links(subject: Subject) -> list[str]:
 
 
 def leftovers(subject: Subject) -> list[str]:
-    """Nothing that building leaves behind, in any layer."""
-    found = [entry.path for _, entry in subject.members() if entry.kind != "folder" and LEFT.search(entry.path)]
-    spoken = [entry.path for _, entry in subject.members() if entry.size and EMPTY.search(entry.path)]
+    """Nothing that building leaves behind, in any layer that we made."""
+    ours = [entry for number, entry in subject.members() if number >= subject.foreign]
+    found = [entry.path for entry in ours if entry.kind != "folder" and LEFT.search(entry.path)]
+    spoken = [entry.path for entry in ours if entry.size and EMPTY.search(entry.path)]
     return [f"/{path} was left behind" for path in found] + [f"/{path} is not empty" for path in spoken]
 
 

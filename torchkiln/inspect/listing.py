@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
 
 ELF_MAGIC = b"\x7fELF"
-ELF_MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64"}
+ELF_MACHINES = {
+    3: "i386",
+    21: "ppc64",
+    22: "s390",
+    40: "arm",
+    62: "x86_64",
+    183: "aarch64",
+    190: "CUDA",
+    224: "AMD GPU",
+    243: "riscv",
+    247: "BPF",
+}
 """e_machine (ELF-64 object file format); offset 18, two bytes, here little-endian as on every Linux we build for."""
 HEAD = 20
 READ_WHOLE = 64 << 10

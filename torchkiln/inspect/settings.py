@@ -13,6 +13,9 @@ from torchkiln.plan import LAYER_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DEVICES = frozenset({"CUDA", "AMD GPU", "BPF"})
+"""Machines whose code is loaded by programs of any other."""
+SHOWN = 5
 MACHINES = {architecture: machine for machine, architecture in ARCHITECTURES.items()}
 
 
@@ -51,15 +54,21 @@ def start(subject: Subject) -> list[str]:
 
 
 def architecture(subject: Subject) -> list[str]:
-    """Python and libtorch are compiled for what the config says."""
+    """Every program and library of base and wheels is compiled for what the config says; code for GPUs is not asked."""
     stated = subject.image.config.architecture
     machine = MACHINES.get(stated, stated)
     problems = [] if machine == subject.target.arch else [f"the config says {stated}, the row {subject.target.arch}"]
-    pythons = [entry for path, entry in subject.tree.items() if path.startswith("usr/bin/python3") and entry.elf]
-    torches = [entry for path, entry in subject.tree.items() if "/torch/lib/libtorch" in path and entry.elf]
-    problems += [f"no {name} was found" for name, found in (("python", pythons), ("libtorch", torches)) if not found]
-    wrong = [entry for entry in (*pythons, *torches) if entry.elf != machine]
-    return problems + [f"{entry.path} is for {entry.elf}, the config says {stated}" for entry in wrong]
+    programs = [entry for entry in subject.tree.values() if entry.elf]
+    python = subject.target.base.interpreter.lstrip("/")
+    for name, part in (("python", f"/{python}"), ("libtorch", "/torch/lib/libtorch")):
+        problems += [] if any(part in f"/{entry.path}" for entry in programs) else [f"no {name} was found"]
+    other = [entry for entry in programs if entry.elf not in {machine, *DEVICES}]
+    more = [f"and {len(other) - SHOWN} more files"] if len(other) > SHOWN else []
+    return [
+        *problems,
+        *(f"/{entry.path} is for {entry.elf}, the config says {stated}" for entry in other[:SHOWN]),
+        *more,
+    ]
 
 
 def layers(subject: Subject) -> list[str]:
@@ -109,8 +118,9 @@ CHECKS = (
     ),
     StaticCheck(
         id="static.arch",
-        title="python and libtorch are for the stated architecture",
-        explanation="A base or a wheel of another architecture was taken. Check the base's mirror and the lock.",
+        title="every program and library is for the stated architecture",
+        explanation="A base or a wheel holds files of another machine, which can't be executed or loaded. Check the "
+        "base's image or mirror, and the file names in the lock.",
         judge=architecture,
     ),
     StaticCheck(

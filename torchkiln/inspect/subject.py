@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchkiln.inspect import listing
-from torchkiln.plan import config
+from torchkiln.plan import adopted, config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +32,14 @@ class Subject:
     def declared(self) -> Config:
         """How the row says the image starts."""
         return config(self.target, self.lock)
+
+    @property
+    def foreign(self) -> int:
+        """How many of the lowest layers are of an image that others made, which the base is."""
+        if self.target.base.kind == "debian":
+            return 0
+        titles = [layer.title for layer in self.image.layers]
+        return titles.index(adopted(self.target.base)) if adopted(self.target.base) in titles else 0
 
     def members(self) -> Iterator[tuple[int, Entry]]:
         """Every member of every layer with the layer's number, deleted ones included."""

@@ -50,9 +50,14 @@ class Base:
     """HOST/REPOSITORY@sha256:…; kind registry."""
 
     @property
+    def name(self) -> str:
+        """Its id, and the flavour that made another layer of it."""
+        return f"{self.id}-{self.flavour}" if self.flavour else self.id
+
+    @property
     def lock_name(self) -> str:
         """File name of the list of what the base holds."""
-        return f"base-{self.id}{f'-{self.flavour}' if self.flavour else ''}.txt"
+        return f"base-{self.name}.txt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ def surroundings(environment: Mapping[str, str], lines: str, *, merged: bool = F
 def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], environment: Mapping[str, str]) -> Path:
     """The tar of the userland, made below `folder`; BaseError says why there is none; HostError: what is lacking."""
     if missing := privilege.lacks(PROGRAM):
-        raise HostError(missing.what, where=f"base {base.id}", remedy=missing.remedy)
+        raise HostError(missing.what, where=f"base {base.name}", remedy=missing.remedy)
     distribution = distributions.of(base)
     distributions.check_known(base, distribution)
     keyring = distributions.keyring(base, distribution)
@@ -160,6 +160,6 @@ def _failure(base: Base, distribution: Distribution, said: list[str]) -> BaseErr
     shown = [line[:300] for line in said if line.startswith(("E: ", "W: ", "dpkg: "))] or [line[:300] for line in said]
     return BaseError(
         f"mmdebstrap made no userland: {cause.format(**words)}\n" + "\n".join(f"  {line}" for line in shown[-_TAIL:]),
-        where=f"base {base.id}",
+        where=f"base {base.name}",
         remedy=remedy.format(**words),
     )

@@ -47,11 +47,11 @@ def build(
     the spec was planned with another recipe.
     """
     if spec.recipe != recipe.digest:
-        raise PlanError(f"base {spec.base.id} was planned with another recipe", where=spec.recipe or "no recipe")
+        raise PlanError(f"base {spec.base.name} was planned with another recipe", where=spec.recipe or "no recipe")
     with home.lock(spec.key):
         found = _known(home, store, spec.key)
         if found is None:
-            with step(f"base {spec.base.id}"), _userland(home, spec.base, recipe, environment) as tar:
+            with step(f"base {spec.base.name}"), _userland(home, spec.base, recipe, environment) as tar:
                 packages = baselock.make(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
                 layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
@@ -61,13 +61,13 @@ def build(
     _refuse(spec, packages, frozen=frozen)
     difference = baselock.difference(spec.lock, packages)
     if difference:
-        warn(f"base {spec.base.id}: the archive has moved on from the lock: {_short(difference)}")
+        warn(f"base {spec.base.name}: the archive has moved on from the lock: {_short(difference)}")
     return BaseResult(layers=(layer,), packages=packages, difference=difference)
 
 
 def packages(home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str]) -> BaseLock:
     """What the archive would put into a base today: the new lock; BaseError or HostError as `build`."""
-    with step(f"packages of base {base.id}"), _userland(home, base, recipe, environment) as tar:
+    with step(f"packages of base {base.name}"), _userland(home, base, recipe, environment) as tar:
         return baselock.make(userland.packages(tar))
 
 
@@ -102,7 +102,7 @@ def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:
     if difference and frozen:
         raise BaseError(
             f"the archive has moved on from the lock: {_short(difference)}",
-            where=f"base {spec.base.id}",
+            where=f"base {spec.base.name}",
             remedy="./inv lock --base accepts the new versions; a dated `mirror` in matrix.yaml keeps the old ones",
         )
 

@@ -88,4 +88,4 @@ def check_known(base: Base, distribution: Distribution, suites: Path = SUITES) -
 
 
 def _where(base: Base) -> str:
-    return f"base {base.id}"
+    return f"base {base.name}"

@@ -52,16 +52,16 @@ def _about(path: Path, folder: Path) -> list[str]:
 def lock(home: Home, store: Store, base: Base, folder: Path, *, machine: str) -> BaseLock:
     """Build it, and say what came out: the new lock; BaseError if the build fails or the image can't be a base."""
     made = source(folder)
-    with step(f"docker build base {base.id}"):
-        identity = docker.build(folder, platform=f"linux/{ARCHITECTURES[machine]}", where=f"base {base.id}")
+    with step(f"docker build base {base.name}"):
+        identity = docker.build(folder, platform=f"linux/{ARCHITECTURES[machine]}", where=f"base {base.name}")
     with (
-        step(f"layers of base {base.id}"),
+        step(f"layers of base {base.name}"),
         tempfile.TemporaryDirectory(prefix="dockerfile-", dir=home.temporary) as scratch,
     ):
-        image = load.archive(docker.save(identity), Store(Path(scratch)), f"base {base.id}").image
+        image = load.archive(docker.save(identity), Store(Path(scratch)), f"base {base.name}").image
         if image.config.architecture != ARCHITECTURES[machine]:
             what = f"Docker built for {image.config.architecture}, not {ARCHITECTURES[machine]}"
-            raise BaseError(what, where=f"base {base.id}", remedy="compare its FROM")
+            raise BaseError(what, where=f"base {base.name}", remedy="compare its FROM")
         layers = [_packed(Store(Path(scratch)), store, layer) for layer in image.layers]
     foreign.tell_dropped(base, image.config)
     found = foreign.lock(home, store, base, layers, machine=machine, source=made, config=identity)
@@ -123,5 +123,5 @@ def _tell(base: Base, difference: tuple[str, ...], *, frozen: bool) -> None:
     more = f"; and {len(difference) - _SHOWN} more" if len(difference) > _SHOWN else ""
     what = f"Docker built something else than the lock says: {'; '.join(difference[:_SHOWN])}{more}"
     if frozen:
-        raise BaseError(what, where=f"base {base.id}", remedy="./inv lock --base accepts what was built")
-    warn(f"base {base.id}: {what}")
+        raise BaseError(what, where=f"base {base.name}", remedy="./inv lock --base accepts what was built")
+    warn(f"base {base.name}: {what}")

@@ -5,6 +5,7 @@ Of such an image its layers are kept and nothing else: variables, entrypoint, us
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchkiln.console import note
@@ -46,15 +47,15 @@ def tell_dropped(base: Base, config: Config) -> None:
     said += ["entrypoint"] if config.entrypoint else []
     said += [f"user {config.user}"] if config.user else []
     if said:
-        note(f"base {base.id}: its layers are kept, not its {', '.join(said)}: the row's own count")
+        note(f"base {base.name}: its layers are kept, not its {', '.join(said)}: the row's own count")
 
 
 def build(home: Home, store: Store, specs: Sequence[ForeignSpec], adoption: AdoptionSpec) -> BaseResult:
     """The image's layers, which the store has, and ours on top; BaseError names all that the image lacks."""
     shipped = recipe.read(KIND)
     if adoption.recipe != shipped.digest:
-        raise PlanError(f"base {adoption.base.id} was planned with another recipe", where=adoption.recipe)
-    layers = [spec.layer for spec in specs]
+        raise PlanError(f"base {adoption.base.name} was planned with another recipe", where=adoption.recipe)
+    layers = [replace(spec.layer, title=spec.title) for spec in specs]
     with home.lock(adoption.key):
         ours = recorded(home.lookup(adoption.key))
         if ours is None or not store.has(ours.descriptor):
@@ -95,6 +96,6 @@ def _refuse(found: Survey, base: Base, machine: str) -> None:
     if lacks:
         raise BaseError(
             "the image can't be a base:\n" + "\n".join(f"  {problem}" for problem in lacks),
-            where=f"base {base.id}",
+            where=f"base {base.name}",
             remedy="add what is missing where the image is made, or correct the base in matrix.yaml",
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def lock(home: Home, store: Store, base: Base, *, machine: str, environment: Mapping[str, str]) -> BaseLock:
     """What the image holds: the new lock; BaseError if it can't be a base, and as `oci.pull.pull`."""
-    with step(f"pull base {base.id}"):
+    with step(f"pull base {base.name}"):
         pulled = pull(base.image, store, machine=machine, environment=environment)
     foreign.tell_dropped(base, pulled.image.config)
     return foreign.lock(
@@ -32,7 +32,7 @@ def fetch(store: Store, base: Base, locked: BaseLock, *, machine: str, environme
     """Put the locked layers into the store, unless they are there; BaseError if the image has others."""
     if all(store.has(layer.descriptor) for layer in locked.layers):
         return
-    with step(f"pull base {base.id}"):
+    with step(f"pull base {base.name}"):
         pulled = pull(base.image, store, machine=machine, environment=environment)
     if pulled.image.layers != locked.layers or pulled.config != locked.config:
         what = f"the image has other layers than {base.lock_name} lists"
