@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchkiln.errors import PlanError
-from torchkiln.matrix.target import TRIO
+from torchkiln.matrix.target import DEVEL, TRIO
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
 
@@ -33,8 +33,6 @@ LAYER_TIME = 315619200
 """1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
 NVIDIA = ("nvidia-", "cuda-toolkit")
 """What the names of NVIDIA's wheels begin with; cuda-toolkit is a list of them, and holds nothing itself."""
-DEVEL = "devel"
-"""The flavour that compiles for the GPU."""
 
 
 INTERPRETER = "/usr/bin/python3"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
+from tests.kiln import ROOT
 from tests.matrix.rows import KNOWN, PACKAGES, ROW, changed, row, told
-from torchkiln.matrix import facts, rules
+from torchkiln.matrix import facts, rules, schema
 from torchkiln.matrix.mend import mended
 from torchkiln.matrix.target import Extra, Flavour, Target
 
@@ -221,6 +222,25 @@ def test_a_flavour_that_cannot_be_had_is_refused_with_its_reason() -> None:
     (found,) = rules.check(replace(ROW, flavour=Flavour(id="devel", unavailable="it is stated for cu126 only")), KNOWN)
     assert (found.rule, found.severity) == ("flavour-available", "error")
     assert "it is stated for cu126 only" in found.evidence
+
+
+@pytest.mark.parametrize(("torch", "variant", "wheel"), [("2.7.1", "cu118", "cu11"), ("2.8.0", "cu126", "cu12")])
+def test_devel_says_what_the_wheels_of_a_compiler_lack(torch: str, variant: str, wheel: str) -> None:
+    """CUDA 11 and 12 have no nvcc on PyPI: the refusal names the wheel that was looked into."""
+    devel = Flavour(id="devel", unavailable="it is stated for cu130 only")
+    found = [one for one in rules.check(replace(row(torch, variant), flavour=devel), KNOWN) if one.severity == "error"]
+    assert [one.rule for one in found] == ["flavour-available"]
+    assert f"nvidia-cuda-nvcc-{wheel} holds ptxas, libnvvm and libdevice only, no nvcc" in found[0].evidence
+
+
+def test_devel_is_stated_exactly_where_the_wheels_hold_a_compiler() -> None:
+    """What matrix.yaml adds for devel agrees with what was found in the wheels, for every CUDA of the family."""
+    family = schema.load(ROOT / "matrix.yaml")
+    stated = {accelerator for accelerator, one in family.flavours["devel"].items() if not one.unavailable}
+    cuda = [one for one in family.accelerators.values() if one.kind == "cuda"]
+    facts_of = {one.id: facts.toolchain(KNOWN, one.version) for one in cuda}
+    assert all(facts_of.values())
+    assert stated == {name for name, one in facts_of.items() if one and one.nvcc}
 
 
 @pytest.mark.parametrize(

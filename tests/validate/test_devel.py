@@ -67,6 +67,24 @@ def test_library_is_judged_by_its_code_and_its_runtime() -> None:
     assert devel_nvcc.judged(replace(ROW, gpu_arch="sm_90a"), everything, 13000) == []
 
 
+def test_reason_of_a_failed_build_is_the_compilers() -> None:
+    """Not the command that ninja repeats, whose options speak of errors too."""
+    output = """\
+Error building extension 'x': [1/2] c++ -Wfatal-errors -c binding.cpp
+FAILED: [code=1] binding.o
+/opt/venv/torch/include/ATen/cuda/CUDAContextLight.h:11:10: fatal error: cusparse.h: No such file or directory
+compilation terminated.
+ninja: build stopped: subcommand failed.
+"""
+    assert devel_extension.fault(output).endswith("fatal error: cusparse.h: No such file or directory")
+    assert devel_extension.fault("x\n/usr/bin/ld: cannot find -lcudart: No such file") == (
+        "/usr/bin/ld: cannot find -lcudart: No such file"
+    )
+    assert (
+        devel_extension.fault("Ninja is required to load C++ extensions") == "Ninja is required to load C++ extensions"
+    )
+
+
 def test_only_devel_rows_are_asked() -> None:
     """A compiler is promised by CUDA rows of flavour devel alone."""
     assert devel_nvcc.applies(ROW)

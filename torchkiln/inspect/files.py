@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchkiln.inspect.subject import StaticCheck, Subject
+from torchkiln.matrix.target import DEVEL
 
 if TYPE_CHECKING:
     from torchkiln.inspect.listing import Entry
@@ -110,7 +111,7 @@ def modes(subject: Subject) -> list[str]:
 
 def driver(subject: Subject) -> list[str]:
     """The driver is the host's: no driver library anywhere, no stub but in devel, none where the loader looks."""
-    devel = subject.target.flavour.id == "devel"
+    devel = subject.target.flavour.id == DEVEL
     problems = []
     for path in subject.tree:
         stub = "/stubs/" in path
@@ -124,7 +125,7 @@ def driver(subject: Subject) -> list[str]:
 def toolkit(subject: Subject) -> list[str]:
     """No CUDA or ROCm in a CPU row; no nvcc or hipcc but in devel."""
     names = [(path, path.rpartition("/")[2]) for path, entry in subject.tree.items() if entry.kind != "folder"]
-    devel = subject.target.flavour.id == "devel"
+    devel = subject.target.flavour.id == DEVEL
     compilers = [] if devel else [f"/{path} belongs to devel" for path, name in names if name in COMPILERS]
     cpu = subject.target.accelerator.kind == "cpu"
     libraries = [f"/{path} in a CPU row" for path, name in names if CUDA_LIBRARY.search(name)] if cpu else []
@@ -147,7 +148,7 @@ def _mode(entry: Entry | None) -> str:
 
 
 def _restricted(target: Target) -> bool:
-    return target.accelerator.kind == "cpu" or target.flavour.id != "devel"
+    return target.accelerator.kind == "cpu" or target.flavour.id != DEVEL
 
 
 CHECKS = (

@@ -191,6 +191,17 @@ class ToolFact(Row):
     why: str
 
 
+class ToolchainFact(Row):
+    """What NVIDIA's wheels of a compiler hold."""
+
+    cuda: str
+    """Versions, as `torch` in other rows."""
+    wheel: str
+    nvcc: Text
+    """Version of the compiler for these; empty where there is none."""
+    holds: str
+
+
 class WheelFact(Row):
     """The hash that lock files of others state for a wheel on the PyTorch index."""
 
@@ -234,6 +245,7 @@ class Facts(Row):
     triton_xpu: tuple[TritonPackageFact, ...]
     suites: tuple[SuiteFact, ...]
     tools: tuple[ToolFact, ...]
+    toolchains: tuple[ToolchainFact, ...]
     wheels: tuple[WheelFact, ...]
     needs: tuple[NeedFact, ...]
 
@@ -263,6 +275,7 @@ def read(path: Path = FACTS) -> Facts:
             "triton_xpu": found["index_variants"]["triton_package_on_xpu"],
             "suites": found["suites"]["rows"],
             "tools": found["base_toolchain"]["rows"],
+            "toolchains": found["devel_toolchains"]["rows"],
             "wheels": found["index_wheels"],
             "needs": found["index_requirements"],
         }

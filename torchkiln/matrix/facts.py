@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         NumpyFact,
         ReleaseFact,
         SuiteFact,
+        ToolchainFact,
         VariantFact,
     )
     from torchkiln.matrix.target import Accelerator
@@ -75,6 +76,11 @@ def numpy(facts: Facts, torch: str) -> NumpyFact | None:
 def suite(facts: Facts, name: str) -> SuiteFact | None:
     """What a distribution's release ships, if it is known."""
     return next((row for row in facts.suites if row.suite == name), None)
+
+
+def toolchain(facts: Facts, cuda: str) -> ToolchainFact | None:
+    """What the wheels of a compiler for a CUDA hold, if anybody looked."""
+    return next((row for row in facts.toolchains if covers(row.cuda, cuda)), None)
 
 
 def _variant_row(facts: Facts, torch: str) -> VariantFact | None:

@@ -18,6 +18,8 @@ TRIO = ("torch", "torchvision", "torchaudio")
 """Released together, and built for an accelerator together."""
 GENERIC, RUNTIME, ARCH = "generic", "runtime", "x86_64"
 """The GPU, flavour and architecture that ids leave out."""
+DEVEL = "devel"
+"""The flavour that compiles for the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ CHECK = Check(
     needs=("torch.import", "toolchain.headers", "devel.nvcc"),
     seconds=400,
 )
+FAULT = re.compile(r"error: |#error |cannot find |undefined (reference|symbol)")
+"""As compilers, linker and loader begin; the commands hold words such as -Wfatal-errors."""
 KERNEL = "torchkiln_scale"
 BINDING = """\
 #include <ATen/cuda/CUDAContext.h>
@@ -74,7 +76,7 @@ def run(expect: Expect, context: Context) -> Result:
             extra_cuda_cflags=["--no-compress"],
         )
     except (RuntimeError, OSError) as error:  # of a compiler, of ninja, or of the loader
-        return failed(f"the extension does not build or load: {headline(str(error))}", output=str(error)[-3000:])
+        return failed(f"the extension does not build or load: {fault(str(error))}", output=str(error)[-3000:])
     found = architectures(Path(module.__file__).read_bytes(), KERNEL)
     data = {"archs": list(found), "toolkit": module.toolkit(), "cuda_home": cpp_extension.CUDA_HOME}
     if missing := [arch for arch in wanted if plain(arch) not in found]:
@@ -85,6 +87,12 @@ def run(expect: Expect, context: Context) -> Result:
         if not torch.equal(module.scaled(x, 3.0).cpu(), torch.arange(1000.0) * 3):
             return failed(f"the extension answers wrongly on {device}", **data)
     return passed(f"loaded, ran on {' and '.join(devices)}: {', '.join(found)}", **data)
+
+
+def fault(output: str) -> str:
+    """The line of ninja's output that names what is wrong, which is none of the commands it repeats; pure."""
+    lines = (line.strip() for line in output.splitlines())
+    return next((line for line in lines if FAULT.search(line)), headline(output))[:300]
 
 
 def arch_list(archs: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from torchkiln.matrix import facts
 from torchkiln.matrix.rules.finding import error
-from torchkiln.matrix.target import TRIO
+from torchkiln.matrix.target import DEVEL, TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -119,8 +119,13 @@ def setuptools_needed(target: Target, known: Facts) -> Iterator[Finding]:
         yield error("setuptools-needed", message, fact, "setuptools among the companions")
 
 
-def flavour_available(target: Target, _: Facts) -> Iterator[Finding]:
+def flavour_available(target: Target, known: Facts) -> Iterator[Finding]:
     """The flavour can be had for the row's accelerator."""
-    if why := target.flavour.unavailable:
-        message = f"flavour {target.flavour.id} can't be had for {target.accelerator.id}"
-        yield error("flavour-available", message, f"{why}; matrix.yaml, flavours.{target.flavour.id}")
+    flavour, accelerator = target.flavour, target.accelerator
+    if why := flavour.unavailable:
+        message = f"flavour {flavour.id} can't be had for {accelerator.id}"
+        fact = f"{why}; matrix.yaml, flavours.{flavour.id}"
+        wheels = facts.toolchain(known, accelerator.version) if accelerator.kind == "cuda" else None
+        if flavour.id == DEVEL and wheels and not wheels.nvcc:
+            fact = f"{wheels.wheel} holds {wheels.holds}, no nvcc; {known.sources['devel_toolchains']}; {fact}"
+        yield error("flavour-available", message, fact)
