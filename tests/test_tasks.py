@@ -17,6 +17,7 @@ from torchkiln.errors import LockError, MatrixError, UsageError
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
+from torchkiln.oci import digest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,3 +170,29 @@ def test_a_row_with_an_error_fails_the_list_and_gets_no_job(
     assert "torch28-cu124" not in out
     assert len(json.loads(out)["include"]) == 4
     assert err == "left out, since lint has errors for them: torch28-cu124\n"
+
+
+def test_a_row_without_a_lock_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error says which command locks it, and which index must be in reach for that."""
+    row = next(row for row in FAMILY if not (tasks.LOCKS / row.lock_name).exists())
+    with pytest.raises(LockError) as raised:
+        printed(capsys, tasks.build, row.id, validate=False)
+    assert raised.value.what.startswith(f"{row.id} is unlocked")
+    assert raised.value.remedy.startswith(f"./inv lock --target {row.id}, where ")
+    assert ("download.pytorch.org" in raised.value.remedy) is not row.accelerator.by_default
+
+
+def test_what_a_row_uses_is_printed_for_pip(capsys: pytest.CaptureFixture[str]) -> None:
+    """`lock --requirements`: the lines that its image is made from, whose digest is in its label."""
+    (row,) = [row for row in FAMILY if row.id == LOCKED[0]]
+    text = printed(capsys, tasks.lock, row.id, requirements=True)
+    assert digest.of_bytes(text.encode()) == rows.read(tasks.LOCKS, row).digest
+
+
+def test_additions_name_another_row(tmp_path: Path) -> None:
+    """--extra-requirements with an id or a glob: the rows below, with the additions on top."""
+    file = tmp_path / "app.txt"
+    file.write_text("web\n")
+    (row,) = tasks.rows([LOCKED[0]], extra=str(file))
+    assert row.id == f"{LOCKED[0]}-with-app"
+    assert tasks.one_row([row.id], str(file)) == row

@@ -106,8 +106,10 @@ def relock(
 ) -> tuple[Difference, ...]:
     """Write the locks of rows, and on request their bases' package lists; what changed in each part of each file.
 
-    `every` are all rows there are. Nothing is written before everything is resolved.
+    `every` are all rows there are. Nothing is written before everything is resolved; MatrixError for a row that the
+    facts refuse.
     """
+    _refuse(targets)
     targets = renew.within_facts(targets) if from_facts else targets
     asking = renew.asking(project.environment, upgrade=upgrade, from_facts=from_facts)
     with project.home.lock("use", shared=True):
@@ -124,13 +126,17 @@ def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
 
     PlanError for an addition that does not go with its row, before anything is downloaded.
     """
-    known = facts.read()
-    for target in targets:
-        compat.refuse(target, known)
+    _refuse(targets)
     if missing := renew.missing_additions(project.locks, targets):
         with project.home.lock("use", shared=True):
             return _written(renew.files(project.locks, targets, missing, renew.asking(project.environment)))
     return ()
+
+
+def _refuse(targets: Sequence[Target]) -> None:
+    known = facts.read()
+    for target in targets:
+        compat.refuse(target, known)
 
 
 def _written(renewed: Sequence[Renewed]) -> tuple[Difference, ...]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uv
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import toys
 from torchkiln import process
@@ -61,6 +63,46 @@ FILE = LockFile(
 def test_a_file_survives_its_text_form() -> None:
     """parse(render(file)) is the file, section by section."""
     assert sections.parse(sections.render(FILE)) == FILE
+
+
+names = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,2}", fullmatch=True)
+words = st.from_regex(r"[a-z0-9<>=.,+\[\]-]{1,20}", fullmatch=True)
+inputs = st.builds(
+    Inputs,
+    requirements=st.lists(words, max_size=4).map(tuple),
+    python=words,
+    platform=words,
+    index=words,
+    constraints=st.just("") | words,
+)
+pins = st.builds(
+    Pin,
+    name=names,
+    version=st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}(\+[a-z0-9]{1,6})?", fullmatch=True),
+    sha256=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    filename=st.from_regex(r"[A-Za-z0-9._+-]{1,30}\.whl", fullmatch=True),
+    size=st.none() | st.integers(min_value=0, max_value=10**12),
+)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> LockFile:
+    """Lock files of any form: with and without a shared part, with any number of sections."""
+    pool = draw(st.lists(pins, max_size=9, unique_by=lambda pin: pin.name))
+    parts = draw(st.lists(names, max_size=3, unique=True))
+    sources = draw(st.dictionaries(names, words, max_size=2))
+    share = {name: pool[place :: len(parts) + 1] for place, name in enumerate(["", *parts])}
+    locks = {name: lockfile.make(draw(inputs), own, draw(words), sources.items()) for name, own in share.items()}
+    common = locks.pop("")
+    return LockFile(common=common if draw(st.booleans()) else None, sections=locks)
+
+
+@given(files())
+def test_any_file_survives_its_text_form(file: LockFile) -> None:
+    """Whatever its parts hold; and so does each part by itself."""
+    assert sections.parse(sections.render(file)) == file
+    for name, lock in file.parts.items():
+        assert lockfile.parse(lockfile.render(lock, name)) == lock
 
 
 def test_a_row_uses_what_rows_share_and_its_own_section() -> None:
