@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from tests.kiln import ROOT
-from torchkiln.matrix import document, editors, facts
+from torchkiln.matrix import editors, facts, reading
 
 COMMITTED = json.loads(editors.SCHEMA.read_text())
 MATRIX = (ROOT / "matrix.yaml").read_text()
@@ -66,7 +66,7 @@ def test_a_mistake_is_seen_by_both(old: str, new: str, where: str) -> None:
     assert old in SMALL
     wrong = SMALL.replace(old, new, 1)
     assert where in told(wrong)
-    assert document.parse(wrong.encode())[0] is None or new.startswith("cu142")
+    assert reading.parse(wrong.encode())[0] is None or new.startswith("cu142")
 
 
 def test_each_kind_of_base_has_its_own_keys() -> None:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import MatrixError
-from torchkiln.matrix import document, extra, facts
+from torchkiln.matrix import extra, facts, reading
 from torchkiln.matrix.document import FlavourEntry
 from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Product, Release, Target, combinations, expand
 
@@ -49,7 +49,7 @@ def load(path: Path, known: Facts | None = None) -> Matrix:
     except OSError as error:
         remedy = "git restore matrix.yaml" if isinstance(error, FileNotFoundError) else "make it a readable file"
         raise MatrixError(f"the matrix cannot be read: {error.strerror}", where=str(path), remedy=remedy) from error
-    found, problems = document.parse(data)
+    found, problems = reading.parse(data)
     known = known or facts.read()
     if found:
         problems = [*_references(found), *_accelerators(found, known), *_names(found), *_flavours(found)]
@@ -111,12 +111,12 @@ def _flavours(found: Document) -> Iterator[str]:
         added = [name for name in product.flavours if found.flavours.get(name, FlavourEntry()).packages]
         fixed = [name for name in product.bases if name in found.bases and found.bases[name].kind != "debian"]
         if added and fixed:
-            path = document.path(("targets", number))
+            path = reading.path(("targets", number))
             yield f"{path}: flavour {added[0]} adds packages, and base {fixed[0]} takes none: it is no debian base"
 
 
-def _unknown(loc: document.Loc, name: str, legal: Iterable[str]) -> str:
-    return f"{document.path(loc)}: {name!r} is not declared{document.nearest(name, legal)}"
+def _unknown(loc: reading.Loc, name: str, legal: Iterable[str]) -> str:
+    return f"{reading.path(loc)}: {name!r} is not declared{reading.nearest(name, legal)}"
 
 
 def _accelerators(found: Document, known: Facts) -> Iterator[str]:
@@ -127,9 +127,9 @@ def _accelerators(found: Document, known: Facts) -> Iterator[str]:
         loc = ("accelerators", name)
         expected = _expected_name(entry)
         if variant not in legal:
-            yield f"{document.path(loc)}: no torch is built for {variant!r}{document.nearest(variant, legal)}"
+            yield f"{reading.path(loc)}: no torch is built for {variant!r}{reading.nearest(variant, legal)}"
         elif name != expected:
-            yield f"{document.path(loc)}: {entry.kind} {entry.version or ''} is called {expected!r}, not {name!r}"
+            yield f"{reading.path(loc)}: {entry.kind} {entry.version or ''} is called {expected!r}, not {name!r}"
 
 
 def _expected_name(entry: AcceleratorEntry) -> str:
@@ -206,8 +206,8 @@ def _stale_excludes(number: int, stated: Product) -> Iterator[str]:
     for position, pattern in enumerate(stated.exclude):
         if not any(fnmatchcase(row.id, pattern) for row in made):
             loc = ("targets", number, "exclude", position)
-            near = document.nearest(pattern, [row.id for row in made])
-            yield f"{document.path(loc)}: {pattern!r} excludes no row of this product{near}"
+            near = reading.nearest(pattern, [row.id for row in made])
+            yield f"{reading.path(loc)}: {pattern!r} excludes no row of this product{near}"
 
 
 def _product(entry: ProductEntry, parts: Matrix, required: list[str], folder: Path) -> Product:

@@ -1,0 +1,157 @@
+"""The bytes of matrix.yaml → Document, or every mistake in words with its key path and the nearest legal value."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from torchkiln.matrix.document import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+PLAIN = {"missing": "is missing", "too_short": "is empty, so nothing would be built: name at least one"}
+"""What pydantic's kinds of mistake are called here."""
+Loc = tuple[int | str, ...]
+
+
+class WrittenFloat(float):
+    """A YAML number that remembers how it was written: 12.10 is 12.1 to everybody else."""
+
+    text = ""
+
+
+class Loader(yaml.CSafeLoader):
+    """Safe YAML that collects duplicate keys instead of letting the last one win."""
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.duplicates: list[str] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002  as in the base class
+        """As in PyYAML, but a key that stands twice is remembered."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                self.duplicates.append(f"line {line}: key {key.value!r} is on line {lines[key.value]} already")
+            elif isinstance(key, yaml.ScalarNode):
+                lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def _float(loader: Loader, node: yaml.ScalarNode) -> WrittenFloat:
+    number = WrittenFloat(loader.construct_yaml_float(node))
+    number.text = node.value
+    return number
+
+
+def _int(_loader: Loader, node: yaml.ScalarNode) -> int | str:
+    """Plain decimals only; YAML 1.1 would read 12:40 as 760 and 010 as 8."""
+    plain = node.value.isdecimal() and not (node.value.startswith("0") and node.value != "0")
+    return int(node.value) if plain else str(node.value)
+
+
+Loader.add_constructor("tag:yaml.org,2002:float", _float)
+Loader.add_constructor("tag:yaml.org,2002:int", _int)
+
+
+def parse(data: bytes) -> tuple[Document | None, list[str]]:
+    """The document, or every problem with it in words."""
+    loader = Loader(data)
+    try:
+        found = loader.get_single_data()
+    except yaml.YAMLError as error:
+        return None, [" ".join(str(error).split())]
+    try:
+        document = Document.model_validate(found)
+    except ValidationError as error:
+        return None, [*loader.duplicates, *(_told(problem) for problem in error.errors())]
+    return (None, loader.duplicates) if loader.duplicates else (document, [])
+
+
+def path(loc: Loc) -> str:
+    """A key path as people write it: `targets[0].releases[1]`; kinds, which pydantic puts into it, are left out."""
+    text, kind = "", cast("Any", Document)
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part != "[key]" and part not in _kinds(kind):
+            text += f".{part}"
+        kind = _member(kind, part)
+    return text.removeprefix(".") or "the file"
+
+
+def nearest(word: str, legal: Iterable[str]) -> str:
+    """`; nearest: …` or, when nothing is near, `; legal: …`."""
+    known = sorted(legal)
+    near = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; nearest: {near[0]}" if near else f"; legal: {', '.join(known) or 'none'}"
+
+
+def _told(problem: ErrorDetails) -> str:
+    loc = problem["loc"]
+    if problem["type"].startswith("union_tag"):  # of an entry whose `kind` says what else belongs into it
+        tag, legal = problem.get("ctx", {}).get("tag"), _kinds(_at(loc))
+        fault = f"{tag!r} is not known{nearest(tag, legal)}" if tag else f"is missing: one of {', '.join(legal)}"
+        return f"{path((*loc, 'kind'))}: {fault}"
+    return f"{path(loc)}: {_fault(problem)}"
+
+
+def _fault(problem: ErrorDetails) -> str:
+    kind, value, loc = problem["type"], problem["input"], problem["loc"]
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if kind == "extra_forbidden":
+        return f"unknown key{nearest(str(loc[-1]), legal_keys(loc[:-1]))}"
+    if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = getattr(value, "text", str(value))
+        return f"{text} is a number to YAML, and numbers lose digits: write '{text}' in quotes"
+    if kind == "literal_error":
+        legal = str(problem.get("ctx", {}).get("expected", "")).replace(" or ", ", ").replace("'", "").split(", ")
+        return f"{value!r} is not known{nearest(str(value), legal)}"
+    if kind == "string_pattern_mismatch" and loc[-1] == "[key]":
+        return f"{value!r} is not a name: lower-case letters and digits, letter first, no dashes"
+    message = problem["msg"].removeprefix("Value error, ")
+    if kind in {"model_type", "dict_type"}:
+        message = f"{'is empty' if value is None else f'holds {value!r:.60}'}; keys belong here{_keys(loc)}"
+    return message[0].lower() + message[1:]
+
+
+def _keys(loc: Loc) -> str:
+    keys = legal_keys(loc)
+    return f": {', '.join(keys)}" if keys else ""
+
+
+def legal_keys(loc: Loc) -> Sequence[str]:
+    """The keys that the model at a location declares."""
+    kind = _at(loc)
+    return tuple(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else ()
+
+
+def _at(loc: Loc) -> Any:  # noqa: ANN401  annotations are values of no common type
+    kind: Any = Document
+    for part in loc:
+        kind = _member(kind, part)
+    return kind
+
+
+def _member(kind: Any, part: int | str) -> Any:  # noqa: ANN401  annotations are values of no common type
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(str(part))
+        return field.annotation if field else None
+    if kinds := _kinds(kind):
+        return kinds.get(str(part))
+    return get_args(kind)[-1] if get_origin(kind) in {dict, list} else None
+
+
+def _kinds(kind: Any) -> Mapping[str, type[BaseModel]]:  # noqa: ANN401  as above
+    """The models among which the key `kind` decides, by its value."""
+    models = get_args(get_args(kind)[0]) if get_origin(kind) is Annotated else ()
+    entries = [model for model in models if isinstance(model, type) and issubclass(model, BaseModel)]
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in entries}
