@@ -25,6 +25,7 @@ from torchkiln.lock.lockfile import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 SILENCE = 3
@@ -139,6 +140,11 @@ class Index:
         beside = metadata(name, version, requires) if core else b""
         self.files[folder][filename] = File(content=content, core=beside, sha256=listed, yanked=yanked)
         return Pin(name=name, version=version, sha256=digest, filename=filename, size=len(content))
+
+    def put(self, path: Path, *, folder: str = "simple") -> None:
+        """Put a wheel of this disk on the index, without metadata beside it."""
+        content = path.read_bytes()
+        self.files[folder][path.name] = File(content=content, core=b"", sha256=hashlib.sha256(content).hexdigest())
 
     def environment(self, home: object) -> dict[str, str]:
         """What makes uv ask this index and nobody else."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,17 +52,10 @@ def indexes(tmp_path: Path) -> Iterator[Indexes]:
     """The default index has a dependency of the addition, and an unrelated wheel of the addition's name."""
     with loopback.serve() as public, loopback.serve() as private:
         private.password, private.relative = SECRET, True
-        put(private, toys.make_wheel(tmp_path / "toys", "ours", "1.0", requires=["theirs"]))
-        put(public, toys.make_wheel(tmp_path / "toys", "theirs", "2.0"))
-        put(public, toys.make_wheel(tmp_path / "toys", "ours", "9.0"))
+        private.put(toys.make_wheel(tmp_path / "toys", "ours", "1.0", requires=["theirs"]))
+        public.put(toys.make_wheel(tmp_path / "toys", "theirs", "2.0"))
+        public.put(toys.make_wheel(tmp_path / "toys", "ours", "9.0"))
         yield Indexes(public=public, private=private)
-
-
-def put(index: Index, path: Path) -> None:
-    """A wheel of this disk on an index, without metadata beside it."""
-    content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    index.files["simple"][path.name] = loopback.File(content=content, core=b"", sha256=digest)
 
 
 def netrc(indexes: Indexes, home: Path) -> dict[str, str]:
