@@ -141,6 +141,23 @@ def test_what_is_pinned_is_kept_as_long_as_it_will_do(checkout: Checkout) -> Non
     }
 
 
+def test_a_pinned_version_that_was_taken_back_gives_way(checkout: Checkout) -> None:
+    """A yanked or vanished companion is replaced; one that a row has keeps additions to the row lockable."""
+    checkout.lock(ROW)
+    checkout.index.add("ninja", "1.12")
+    checkout.index.add("tool", "1.0", requires=("ninja",))
+    checkout.index.files["simple"]["ninja-1.11-py3-none-any.whl"].yanked = "broken"
+    tool = replace(ROW, flavour=Flavour(id="tool", requirements=("tool",)))
+    checkout.lock(tool, family=(ROW, tool))
+    assert (checkout.versions(tool)["ninja"], checkout.versions(tool)["tool"]) == ("1.11", "1.0")
+    checkout.lock(ROW)
+    assert checkout.versions(ROW)["ninja"] == "1.12"
+    del checkout.index.files["simple"]["numpy-2.2.6-py3-none-any.whl"]
+    checkout.index.add("numpy", "2.2.4")
+    checkout.lock(ROW)
+    assert checkout.versions(ROW)["numpy"] == "2.2.4"
+
+
 def test_an_upgrade_renews_companions_and_says_how(checkout: Checkout) -> None:
     """The newest of what is allowed, with what is new and what is gone; sections that lie on it follow."""
     checkout.lock(*FAMILY)

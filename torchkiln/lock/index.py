@@ -100,7 +100,8 @@ def ask(
             raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages, asked.index, environment))
         warnings = [line.removeprefix("warning: ") for line in messages.splitlines() if line.startswith("warning:")]
         if dependencies:
-            _refuse_yanked(warnings)
+            pinned = tuple(f"`{text}`" for text in constraints)  # what a lock has already is used, with a warning
+            _refuse_yanked(warning for warning in warnings if not any(text in warning for text in pinned))
         for warning in warnings:
             console.warn(warning)
         return _offers(done.stdout.decode())

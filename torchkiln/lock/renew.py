@@ -58,8 +58,26 @@ def _ask(  # noqa: PLR0917  the last four are what Asking.ask is called with
     above: Sequence[Pin],
     preferred: Sequence[Pin],
 ) -> Chosen:
-    constraints = fit.constraints(above)
     preferences = {pin.name: pin.version for pin in reversed(preferred)}
+    try:
+        return _answer(environment, asked, row, fit.constraints(above), preferences, from_facts=from_facts)
+    except LockError as error:
+        taken_back = [name for name, version in preferences.items() if f"`{name}=={version}` is yanked" in error.what]
+        if not taken_back:
+            raise
+        left = {name: version for name, version in preferences.items() if name not in taken_back}
+        return _answer(environment, asked, row, fit.constraints(above), left, from_facts=from_facts)
+
+
+def _answer(
+    environment: Mapping[str, str],
+    asked: Inputs,
+    row: Target,
+    constraints: Sequence[str],
+    preferences: Mapping[str, str],
+    *,
+    from_facts: bool,
+) -> Chosen:
     if from_facts:
         stated = facts.read()
         found = known.wheels(asked, row, environment, stated, constraints=constraints, preferences=preferences)
