@@ -138,6 +138,16 @@ def test_a_compiled_wheel_without_suffix_is_the_default_build() -> None:
         fit.check_fits(with_pin(LOCKS["torch213-cpu"], "torch", plain), SMALL)
 
 
+def test_a_companion_deleted_from_a_lock_is_missed_without_its_wheel() -> None:
+    """What the row itself asks for is held against the pins offline; what wheels ask for, when they are at hand."""
+    lock = LOCKS["torch25-cu124"]
+    less = lockfile.make(lock.asked, [pin for pin in lock.pins if pin.name != "ninja"], "")
+    with pytest.raises(LockError, match="the row needs ninja, and no ninja is pinned"):
+        fit.check_fits(less, BIG)
+    with pytest.raises(LockError, match=r"the row needs numpy<2\.3,>=2, and numpy 2\.3\.0 is pinned"):
+        fit.check_fits(with_pin(lock, "numpy", {"version": "2.3.0", "filename": "numpy-2.3.0-py3-none-any.whl"}), BIG)
+
+
 def test_all_misfits_are_told_at_once() -> None:
     """A lock of another row lists everything that differs."""
     with pytest.raises(LockError) as raised:

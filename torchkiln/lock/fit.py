@@ -169,6 +169,11 @@ def check_fits(lock: Lock, target: Target) -> None:
         for pin in lock.pins
         if tags.rank(pin.filename, supported) is None
     ]
+    problems += [
+        problem
+        for problem in _problems(lock, pins, {}, _environment(python, arch))
+        if not any(f" needs {name}==" in problem for name in TRIO)  # told above, in fewer words
+    ]
     if problems:
         raise LockError(
             f"the lock does not fit {target.id}: {'; '.join(problems)}",
