@@ -315,7 +315,7 @@ def plan(
     help=TARGET
     | EXTRA
     | {
-        "base": "write the package list of the row's base too (runs mmdebstrap)",
+        "base": "write what the row's base holds too (runs mmdebstrap, pulls or has Docker build)",
         "check": "change nothing, ask nobody: are the committed locks those of the rows? Without --target, of all",
         "upgrade": "take the newest of what the rows allow, instead of what is pinned; the trio stays",
         "markdown": "print what changed as Markdown, for a pull request",
@@ -358,7 +358,7 @@ def lock(
 @task(
     positional=[],
     iterable=["target"],
-    help=TARGET | JSON | {"frozen": "refuse a Debian archive that has moved on from the lock"},
+    help=TARGET | JSON | {"frozen": "refuse a base that is not what its lock says"},
 )
 @guarded
 def base(_: Context, target: Sequence[str], json: bool = False, frozen: bool = False) -> None:
