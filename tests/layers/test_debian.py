@@ -299,6 +299,7 @@ def test_only_what_leads_to_the_archive_is_passed_on() -> None:
     """Proxies, in the spelling apt reads; neither locale nor zone nor anything else of the caller."""
     given = {"HTTP_PROXY": "http://127.0.0.1:1", "no_proxy": "localhost", "LANG": "C", "TZ": "X", "SECRET": "1"}
     passed = bootstrap.surroundings(given, "")
+    assert bootstrap.surroundings({}, "", machine="aarch64")["TORCHKILN_ARCH"] == "arm64"
     assert passed["http_proxy"] == "http://127.0.0.1:1"
     assert passed["no_proxy"] == "localhost"
     assert (passed["TZ"], passed["SOURCE_DATE_EPOCH"]) == ("UTC", "315619200")
@@ -353,7 +354,8 @@ def test_command_line_does_not_depend_on_order(tmp_path: Path) -> None:
     make = partial(bootstrap.command, target=tmp_path, setup="true", excludes=("path-exclude=/x/*",), mirrors=False)
     plain = make(BASE, authorities="")
     assert plain == make(replace(BASE, packages=BASE.packages[::-1]), authorities="")
-    assert "--include=gcc,tini" in plain
+    assert {"--include=gcc,tini", "--architectures=amd64"} < {*plain}
+    assert "--architectures=arm64" in make(BASE, authorities="", machine="aarch64")
     assert "--dpkgopt=path-exclude=/x/*" in plain
     assert '--aptopt=Acquire::https::CAInfo "/ca.pem"' in make(BASE, authorities="/ca.pem")
     assert not any("Valid-Until" in option or "keyring" in option for option in plain)
@@ -502,6 +504,15 @@ def test_the_real_base_is_lean_and_whole(bookworm: Made) -> None:
     assert not [name for name in files if name.startswith("dev/")]
     pyc = files["usr/lib/python3.11/__pycache__/os.cpython-311.pyc"][1]
     assert pyc[4:12] == bytes(4) + plan.LAYER_TIME.to_bytes(4, "little")
+
+
+@pytest.mark.network
+def test_another_machines_userland_is_not_made_of_ours(home: Home) -> None:
+    """A row of arm64 asks for arm64's packages, and says what is lacking where these can't be configured."""
+    if Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists() or os.uname().machine == "aarch64":
+        pytest.skip("this machine runs programs of arm64")
+    with pytest.raises(BaseError, match="can't run programs of the row's"):
+        debian.packages(home, BASE, recipe=RECIPE, environment=os.environ, machine="aarch64")
 
 
 @pytest.mark.network

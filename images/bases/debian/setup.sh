@@ -3,7 +3,7 @@ set -eu
 
 # /usr is merged from the start, so usr-is-merged can be had instead of usrmerge, which brings all of perl.
 for name in bin sbin lib lib32 lib64 libx32; do
-    case "$(dpkg --print-architecture):$name" in
+    case "$TORCHKILN_ARCH:$name" in
         amd64:* | *:bin | *:sbin | *:lib) ;;
         *) continue ;;
     esac

@@ -13,6 +13,8 @@ from torchkiln.console import note
 from torchkiln.errors import BaseError, HostError
 from torchkiln.layers.base import distribution as distributions
 from torchkiln.layers.base import privilege
+from torchkiln.matrix.target import ARCH
+from torchkiln.oci.image import ARCHITECTURES
 from torchkiln.plan import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -30,10 +32,16 @@ _TAIL = 15
 _APART = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Starts a program whose processes and mounts end with it, and it with us: a kill leaves no /proc in a lost folder."""
 _REACH = "the {archive} archive can't be reached"
+_OTHER = (
+    "this machine can't run programs of the row's",
+    "build it on such a machine, or apt-get install arch-test qemu-user-static binfmt-support",
+)
 _CAUSES = (
     ("No space left on device", "the disk is full", "free disk space, or set TORCHKILN_HOME to another disk"),
     ("Unable to locate package", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
     ("no installation candidate", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
+    ("neither be executed natively", *_OTHER),
+    ("foreign architecture support", *_OTHER),
     ("NO_PUBKEY", "the archive's key is unknown here", "apt-get install {keys}, or name its `keyring` in matrix.yaml"),
     ("is not signed", "the archive does not sign what it serves", "set {mirror} to another mirror"),
     ("Failed to fetch", _REACH, "check the network, http_proxy, or set {mirror}"),
@@ -44,7 +52,15 @@ _CAUSES = (
 
 
 def command(
-    base: Base, target: Path, *, setup: str, excludes: Iterable[str], authorities: str, mirrors: bool, keyring: str = ""
+    base: Base,
+    target: Path,
+    *,
+    setup: str,
+    excludes: Iterable[str],
+    authorities: str,
+    mirrors: bool,
+    keyring: str = "",
+    machine: str = ARCH,
 ) -> list[str]:
     """The command line; hooks are the recipe's own text, so that they run where the checkout can't be seen."""
     options = [f"--dpkgopt={line}" for line in excludes]
@@ -55,6 +71,7 @@ def command(
         PROGRAM,
         "--variant=apt",
         "--format=tar",
+        f"--architectures={ARCHITECTURES[machine]}",
         f"--components={','.join(base.components)}",
         f"--include={','.join(sorted(base.packages))}",
         f"--setup-hook={setup}",
@@ -64,7 +81,9 @@ def command(
     ]
 
 
-def surroundings(environment: Mapping[str, str], lines: str, *, merged: bool = False) -> dict[str, str]:
+def surroundings(
+    environment: Mapping[str, str], lines: str, *, merged: bool = False, machine: str = ARCH
+) -> dict[str, str]:
     """The variables of the build: fixed ones, and from the caller's environment only what leads to the archive.
 
     apt reads the proxies' names in lower case.
@@ -77,12 +96,21 @@ def surroundings(environment: Mapping[str, str], lines: str, *, merged: bool = F
         "TZ": "UTC",
         "DEBIAN_FRONTEND": "noninteractive",
         "SOURCE_DATE_EPOCH": str(LAYER_TIME),
+        "TORCHKILN_ARCH": ARCHITECTURES[machine],
     }
     told = {"TORCHKILN_SOURCES": lines, "TORCHKILN_MERGED": MERGED if merged else ""}
     return given | fixed | {name: value for name, value in told.items() if value}
 
 
-def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], environment: Mapping[str, str]) -> Path:
+def run(
+    base: Base,
+    folder: Path,
+    *,
+    setup: str,
+    excludes: Iterable[str],
+    environment: Mapping[str, str],
+    machine: str = ARCH,
+) -> Path:
     """The tar of the userland, made below `folder`; BaseError says why there is none; HostError: what is lacking."""
     if missing := privilege.lacks(PROGRAM):
         raise HostError(missing.what, where=f"base {base.name}", remedy=missing.remedy)
@@ -91,13 +119,19 @@ def run(base: Base, folder: Path, *, setup: str, excludes: Iterable[str], enviro
     keyring = distributions.keyring(base, distribution)
     target = folder / "userland.tar"
     lines = distributions.sources(base, distribution, environment)
-    variables = surroundings(environment, lines, merged=MERGED in base.packages)
+    variables = surroundings(environment, lines, merged=MERGED in base.packages, machine=machine)
     if os.geteuid() == 0:
         folder.chmod(0o755)  # apt downloads as a user of its own
         variables["TMPDIR"] = str(folder)  # so that `gc` finds what a kill left; others can't write here
-    authorities = network.certificates(environment)
     arguments = command(
-        base, target, setup=setup, excludes=excludes, authorities=authorities, mirrors=bool(lines), keyring=keyring
+        base,
+        target,
+        setup=setup,
+        excludes=excludes,
+        authorities=network.certificates(environment),
+        mirrors=bool(lines),
+        keyring=keyring,
+        machine=machine,
     )
     said = [_redacted(line, variables) for line in _stream([*_apart(), *arguments], variables)]
     if said and said[-1] == "0":

@@ -17,6 +17,7 @@ from torchkiln.layers.archive import write_layer
 from torchkiln.layers.base import BaseResult, bootstrap, userland
 from torchkiln.layers.base import recipe as recipes
 from torchkiln.lock import baselock
+from torchkiln.matrix.target import ARCH
 from torchkiln.oci.image import recorded
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def build(
     with home.lock(spec.key):
         found = _known(home, store, spec.key)
         if found is None:
-            with step(f"base {spec.base.name}"), _userland(home, spec.base, recipe, environment) as tar:
+            with step(f"base {spec.base.name}"), _userland(home, spec.base, recipe, environment, spec.arch) as tar:
                 packages = baselock.make(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
                 layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
@@ -65,17 +66,26 @@ def build(
     return BaseResult(layers=(layer,), packages=packages, difference=difference)
 
 
-def packages(home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str]) -> BaseLock:
+def packages(
+    home: Home, base: Base, *, recipe: Recipe, environment: Mapping[str, str], machine: str = ARCH
+) -> BaseLock:
     """What the archive would put into a base today: the new lock; BaseError or HostError as `build`."""
-    with step(f"packages of base {base.name}"), _userland(home, base, recipe, environment) as tar:
+    with step(f"packages of base {base.name}"), _userland(home, base, recipe, environment, machine) as tar:
         return baselock.make(userland.packages(tar))
 
 
 @contextmanager
-def _userland(home: Home, base: Base, recipe: Recipe, environment: Mapping[str, str]) -> Iterator[Path]:
+def _userland(home: Home, base: Base, recipe: Recipe, environment: Mapping[str, str], machine: str) -> Iterator[Path]:
     """The tar that mmdebstrap makes, while it is needed."""
     with tempfile.TemporaryDirectory(prefix="base-", dir=home.temporary, ignore_cleanup_errors=True) as folder:
-        yield bootstrap.run(base, Path(folder), setup=recipe.setup, excludes=recipe.excludes, environment=environment)
+        yield bootstrap.run(
+            base,
+            Path(folder),
+            setup=recipe.setup,
+            excludes=recipe.excludes,
+            environment=environment,
+            machine=machine,
+        )
 
 
 def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:

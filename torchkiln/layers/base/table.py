@@ -32,7 +32,7 @@ def lock(project: Project, target: Target) -> BaseLock:
         return registry.lock(home, store, base, machine=target.arch, environment=project.environment)
     if base.kind == "dockerfile":
         return dockerfile.lock(home, store, base, folder(project, base), machine=target.arch)
-    return debian.packages(home, base, recipe=debian.recipe(), environment=project.environment)
+    return debian.packages(home, base, recipe=debian.recipe(), environment=project.environment, machine=target.arch)
 
 
 def settle(project: Project, target: Target, locked: BaseLock, *, frozen: bool) -> BaseLock:
