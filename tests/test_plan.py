@@ -72,7 +72,7 @@ def test_layers_go_from_what_is_shared_most_to_what_changes_most() -> None:
     ]
 
 
-@pytest.mark.parametrize("row", ["torch25-cu124", "torch213-cpu"])
+@pytest.mark.parametrize("row", ["torch25-cu124", "torch213-cpu", "torch213-cu130-devel"])
 def test_golden_plan(row: str, pytestconfig: pytest.Config) -> None:
     """What a committed row is planned as, to the letter; `./inv test --golden` writes it anew, to be read as a diff."""
     (target,) = select(schema.load(ROOT / "matrix.yaml").targets, [row])
