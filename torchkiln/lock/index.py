@@ -126,7 +126,8 @@ def page(folder: str, environment: Mapping[str, str]) -> str:
 def _remedy(messages: str, folder: str, environment: Mapping[str, str]) -> str:
     unreachable = "Failed to fetch" in messages or "error sending request" in messages
     if folder != "default" and (network.redact(root(environment)) in messages or re.search(UNKNOWN, messages)):
-        return f"check the network and TORCHKILN_PYTORCH_INDEX; nothing else is asked for what is built for {folder}"
+        asked = f"nothing else is asked for what is built for {folder}, unless facts.yaml has enough for --from-facts"
+        return f"check the network and TORCHKILN_PYTORCH_INDEX; {asked}"
     if unreachable:
         return "check the network, UV_DEFAULT_INDEX, HTTPS_PROXY and SSL_CERT_FILE"
     return "change the versions in matrix.yaml"

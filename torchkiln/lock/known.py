@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from torchkiln.lock.index import Offer
     from torchkiln.lock.lockfile import Inputs
-    from torchkiln.matrix.factfile import Facts, WheelFact
+    from torchkiln.matrix.factfile import Facts, NeedFact, WheelFact
     from torchkiln.matrix.target import Target
 
 ACCELERATED = re.compile(r"nvidia-.+|cuda-.+|triton|triton-.+|pytorch-triton.*")
@@ -84,8 +84,9 @@ def wheels(
         )
     files = {row.file: row for row in known.wheels}
     pins = tuple(_pin(offer, files.get(offer.filename), environment) for offer in offers)
-    stated = {pin.name: files[pin.filename] for pin in pins if pin.filename in files}
-    return Known(pins=pins, sources={name: _source(row) for name, row in stated.items()})
+    needed = facts.needs(known, target.release.torch, target.accelerator.variant)
+    stated = [(pin.name, files[pin.filename]) for pin in pins if pin.filename in files]
+    return Known(pins=pins, sources={name: _source(name, row, needed) for name, row in stated if needed})
 
 
 def _pin(offer: Offer, fact: WheelFact | None, environment: Mapping[str, str]) -> Pin:
@@ -96,10 +97,11 @@ def _pin(offer: Offer, fact: WheelFact | None, environment: Mapping[str, str]) -
     )
 
 
-def _source(fact: WheelFact) -> str:
-    """Whose word a hash is, for the heading of a lock."""
+def _source(name: str, fact: WheelFact, needed: NeedFact) -> str:
+    """Whose word a hash is, and what the file asks for, for the heading of a lock."""
     said = UNCONFIRMED if len(fact.by) < 2 else f"{len(fact.by)} sources that agree"  # noqa: PLR2004  two confirm
-    return f"facts.yaml, {said}: {', '.join(fact.by)}; its requirements are held against its own metadata at build"
+    asks = f"facts.yaml says (confidence: {needed.confidence or 'unknown'})" if name == "torch" else "PyPI's build does"
+    return f"facts.yaml, {said}: {', '.join(fact.by)}; taken to ask for what {asks}, checked at build"
 
 
 def _wanted(target: Target, known: Facts) -> tuple[str, ...]:
