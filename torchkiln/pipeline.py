@@ -18,7 +18,7 @@ from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import table as userlands
 from torchkiln.lock import baselock, fit, renew, rows, sections
-from torchkiln.lock.difference import difference
+from torchkiln.lock.difference import difference, plain
 from torchkiln.matrix import compat, facts
 from torchkiln.oci.image import recorded
 from torchkiln.oci.load import Foreign
@@ -129,7 +129,9 @@ def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
     _refuse(targets)
     if missing := renew.missing_additions(project.locks, targets):
         with project.home.lock("use", shared=True):
-            return _written(renew.files(project.locks, targets, missing, renew.asking(project.environment)))
+            changed = _written(renew.files(project.locks, targets, missing, renew.asking(project.environment)))
+        note(plain(changed))
+        return changed
     return ()
 
 

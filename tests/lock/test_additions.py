@@ -150,3 +150,24 @@ def test_a_row_that_is_not_locked_itself_says_so(tmp_path: Path) -> None:
     """Additions come on top of a lock; the error is about that one."""
     with pytest.raises(LockError, match="torch25-cu124 is unlocked"):
         renew.missing_additions(tmp_path, [with_(tmp_path, "good")])
+
+
+def test_additions_of_the_matrix_are_locked_beside_their_list(folder: Path, index: Index, tmp_path: Path) -> None:
+    """`extra: FILE` in a product is the same as --extra-requirements, with the file named from where the matrix is."""
+    text = (Path(__file__).parents[1] / "matrix" / "small.yaml").read_text()
+    text = text.replace(
+        "{releases: [torch25, torch26], accelerators: [cu124]",
+        "{releases: [torch25], accelerators: [cu124], extra: app.txt",
+    )
+    (tmp_path / "matrix.yaml").write_text(text)
+    (tmp_path / "app.txt").write_text("good\n")
+    stated = {row.id: row for row in schema.load(tmp_path / "matrix.yaml").targets}["torch25-cu124-with-app"]
+    row = replace(stated, release=ROW.release)
+    (folder / row.base.lock_name).write_text("python3.11=3.11.2-6\n")
+    assert rows.state(folder, row) == "unlocked"
+    assert "good" in {pin.name for pin in lock(folder, index, row).pins}
+    assert rows.state(folder, row) == "locked"
+    assert (tmp_path / f"app.{ROW.lock_name}").exists()
+    (tmp_path / "app.txt").write_text("good\nshared\n")
+    again = {row.id: row for row in schema.load(tmp_path / "matrix.yaml").targets}["torch25-cu124-with-app"]
+    assert rows.state(folder, replace(again, release=ROW.release)) == "stale"
