@@ -75,18 +75,18 @@ def on(ground: Ground, base: Base) -> Target:
     return row
 
 
-def holds(ground: Ground, row: Target) -> None:
-    """It builds to the same digest twice, runs in Docker, and every check that is asked holds."""
+def holds(ground: Ground, row: Target, *, run: bool) -> None:
+    """It builds to the same digest twice, and every check that is asked holds, in Docker if it is to `run`."""
     try:
         made = pipeline.build(ground.work, row, None)
         assert pipeline.build(ground.work, row, None, frozen=True).digest == made.digest
         assert pipeline.verify(ground.work, row) == ()
         assert set(made.image.config.env) == set(made.plan.config.env)
         with pipeline.subject(ground.work, row) as subject:
-            engine = pipeline.engine(ground.work, "docker", subject)
+            engine = pipeline.engine(ground.work, "docker", subject) if run else None
             report = pipeline.validate(ground.work, row, subject, engine, checks=CHECKS)
         asked = {check.id: check for check in report.checks if check.status != "not-run"}
-        assert {"static.arch", "torch.import", "toolchain.extension"} <= asked.keys()
+        assert {"static.arch", *({"torch.import", "toolchain.extension"} if run else ())} <= asked.keys()
         assert {name: check.reason for name, check in asked.items() if check.status != "pass"} == {}
         layers = made.image.layers[: len(pipeline.locked(ground.work, row)[1].layers) + 1]
         start = bytecode.interpreter(ground.work.home, ground.work.store, layers, "3.11.2")
@@ -99,7 +99,7 @@ def holds(ground: Ground, row: Target) -> None:
 def test_a_row_on_what_docker_built(ground: Ground) -> None:
     """images/built/Dockerfile, exported as layers: nothing but the layers is kept of it."""
     base = Base(id="built", kind="dockerfile", python="3.11", glibc="2.36")
-    holds(ground, on(ground, base))
+    holds(ground, on(ground, base), run=False)
 
 
 def test_a_row_on_what_a_registry_serves(ground: Ground, tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ def test_a_row_on_what_a_registry_serves(ground: Ground, tmp_path: Path) -> None
     subprocess.run(["skopeo", "copy", *options, *source, f"docker://{host}/{NAME}:1"], check=True)
     digest = (tmp_path / "digest").read_text()
     base = Base(id="pulled", kind="registry", python="3.11", glibc="2.36", image=f"{host}/{NAME}@{digest}")
-    holds(ground, on(ground, base))
+    holds(ground, on(ground, base), run=True)

@@ -97,6 +97,26 @@ def test_portions_depend_on_one_wheel_alone(tmp_path: Path) -> None:
     assert list(bytecode._portions(bytecode.modules([two, one])))[1:] == alone
 
 
+def test_an_interpreter_is_found_in_its_place_and_nowhere_else(tmp_path: Path) -> None:
+    """It and its loader are the tree's own files; a link that leads out of the tree would start another program."""
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    loader = tree / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
+    for path in (loader, tree / "usr/local/bin/python3.12", outside):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = bytecode._inside(tree, "3.12", "/usr/local/bin/python3")
+    assert found is not None
+    assert (found.command[0], found.command[-1]) == (str(loader), str(tree / "usr/local/bin/python3.12"))
+    assert found.env == {"PYTHONHOME": str(tree / "usr/local")}
+    assert bytecode._inside(tree, "3.12", "/usr/bin/python3") is None
+    for path in (loader, tree / "usr/local/bin/python3.12"):
+        path.unlink()
+        path.symlink_to(outside)
+        assert bytecode._inside(tree, "3.12", "/usr/local/bin/python3") is None
+        path.unlink()
+        path.touch()
+
+
 # By the interpreter of a real base.
 
 

@@ -64,6 +64,15 @@ def test_the_venv_is_one_for_every_minor() -> None:
     assert "home = /usr/bin\n" in found["opt/venv/pyvenv.cfg"][1]
 
 
+def test_an_interpreter_elsewhere_is_led_to() -> None:
+    """A base may have its Python in another prefix, whose own site-packages then shows the venv."""
+    found = files(replace(SPEC, interpreter="/usr/local/bin/python3"))
+    assert found["opt/venv/bin/python"][0].target == "/usr/local/bin/python3.11"
+    assert found["opt/venv/pyvenv.cfg"][1].startswith("home = /usr/local/bin\n")
+    assert "usr/local/lib/python3.11/site-packages/zz-opt-venv.pth" in found
+    assert not [path for path in found if "dist-packages" in path]
+
+
 def test_the_trio_is_protected_for_pip_and_uv() -> None:
     """Constraints for installs and for isolated builds, in files that bind this venv and uv alone."""
     found = files()
