@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -227,7 +228,7 @@ def test_a_file_that_was_yanked_later_can_still_be_had(index: Index, tmp_path: P
 
 
 def test_folders_stand_in_for_the_index_only_with_all_that_it_has(index: Index, tmp_path: Path) -> None:
-    """The Triton of ROCm is part of it: without that the index is asked, and with it nobody is."""
+    """The Triton of ROCm is part of it: without that the index is asked; with it, were it there twice, nobody is."""
     folder = tmp_path / "links"
     folder.mkdir()
     names = [name for name in index.files["whl/rocm6.4"] if "filelock" not in name]
@@ -235,9 +236,11 @@ def test_folders_stand_in_for_the_index_only_with_all_that_it_has(index: Index, 
         (folder / name).write_bytes(index.files["whl/rocm6.4"][name].content)
     expected = asked(index, tmp_path, ROCM)
     index.down.add("whl/rocm6.4")
-    settings = {"TORCHKILN_FIND_LINKS": str(folder), "UV_CACHE_DIR": str(tmp_path / "fresh")}
+    twice = shutil.copytree(folder, tmp_path / "copies")
+    settings = {"TORCHKILN_FIND_LINKS": f"{folder}:{twice}", "UV_CACHE_DIR": str(tmp_path / "fresh")}
     assert asked(index, tmp_path, ROCM, **settings) == expected
-    (folder / "pytorch_triton_rocm-3.4.0-cp311-cp311-linux_x86_64.whl").unlink()
+    for copy in (folder, twice):
+        (copy / "pytorch_triton_rocm-3.4.0-cp311-cp311-linux_x86_64.whl").unlink()
     with pytest.raises(LockError):
         asked(index, tmp_path, ROCM, **settings)
 

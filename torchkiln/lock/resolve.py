@@ -181,8 +181,8 @@ def _links(
     if asked.index == "default":
         return ()
     wanted = [requirement for requirement in map(Requirement, requirements) if named([str(requirement)]) <= set(BUILT)]
-    files = [file for folder in folders(environment) for file in sorted(folder.glob("*.whl"))]
-    usable = [file for file in files if tags.rank(file.name, supported) is not None]
+    files = {file.name: file for folder in reversed(folders(environment)) for file in folder.glob("*.whl")}
+    usable = [files[name] for name in sorted(files) if tags.rank(name, supported) is not None]
     found = {file: requirement for file in usable for requirement in wanted if meets(file.name, requirement)}
     return tuple(found) if len(set(map(str, found.values()))) == len(wanted) else ()
 
