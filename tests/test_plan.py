@@ -189,6 +189,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(adopted, lock=replace(adopted.lock, layers=(layer(2),))),
         replace(adopted, base=replace(TARGET.base, python="3.12")),
         replace(adopted, base=replace(TARGET.base, glibc="2.41")),
+        replace(adopted, base=replace(TARGET.base, packages=("git",))),
         replace(adopted, base=replace(TARGET.base, interpreter="/usr/local/bin/python3")),
         foreign,
         replace(foreign, layer=layer(2)),

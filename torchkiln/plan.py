@@ -117,7 +117,7 @@ class AdoptionSpec:
         """The layers below, what is laid over them, and what they are held against."""
         base = self.base
         below = [layer.diff_id for layer in self.lock.layers]
-        held = [self.recipe, self.arch, base.python, base.glibc, base.interpreter]
+        held = [self.recipe, self.arch, base.python, base.glibc, base.interpreter, *sorted(base.packages)]
         return _key("adoption", self.FORMAT, {"layers": below, "held": held})
 
     @property

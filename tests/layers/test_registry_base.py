@@ -186,6 +186,19 @@ def test_everything_an_image_lacks_is_told_at_once(home: Home, toy: Toy) -> None
         assert said in raised.value.what
 
 
+def test_packages_of_a_flavour_must_be_there(home: Home, toy: Toy) -> None:
+    """Nothing is installed into an image that others made: it has the package, or a program of that name."""
+    devel = replace(BASE, flavour="devel", packages=("git", "curl"))
+    status = b"Package: git\nStatus: install ok installed\nVersion: 1\n"
+    holding = {**FILES, "var/lib/dpkg/status": status, "usr/bin/curl": ELF}
+    assert lock(home, at(toy, holding, base=devel)).layers
+    with pytest.raises(BaseError) as raised:
+        lock(home, at(toy, FILES, base=devel))
+    assert "there is no git, which flavour devel needs" in raised.value.what
+    assert "there is no curl" in raised.value.what
+    assert raised.value.where == "base toy-devel"
+
+
 def test_what_a_higher_layer_removes_is_not_there(home: Home, toy: Toy) -> None:
     """Whiteouts count: the merged tree is judged, not what once was."""
     with pytest.raises(BaseError, match="there is no /usr/bin/tini"):

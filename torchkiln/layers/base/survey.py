@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.inspect import facts, listing
 from torchkiln.inspect.listing import Entry
+from torchkiln.layers.base import userland
 from torchkiln.oci import content
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ LINKS = 40
 """Followed at most on the way to a file, as the kernel does (path_resolution(7))."""
 LARGEST = 16 << 20
 """Bytes of a file that is read here; a C library has two."""
-PASSWD, SHADOW = "etc/passwd", "etc/shadow"
+PASSWD, SHADOW, STATUS = "etc/passwd", "etc/shadow", "var/lib/dpkg/status"
 TOOLS = {"gcc": ("gcc", "cc"), "g++": ("g++", "c++")}
 """What is needed, and the names under which it counts."""
 FOLDERS = ("usr/local/bin", "usr/bin", "bin")
@@ -79,7 +80,7 @@ def headers(base: Base) -> str:
 def take(home: Home, store: Store, layers: Sequence[Layer], base: Base) -> Survey:
     """Read the layers; ImageError if one is no tar."""
     tree = _complete(listing.merge(facts.contents(store, home, layers)))
-    wanted = [PASSWD, SHADOW, f"{headers(base)}/patchlevel.h", *_libraries(tree)]
+    wanted = [PASSWD, SHADOW, STATUS, f"{headers(base)}/patchlevel.h", *_libraries(tree)]
     return Survey(tree=tree, files=_read(store, layers, {found for path in wanted if (found := real(tree, path))}))
 
 
@@ -147,6 +148,7 @@ def lacks(survey: Survey, base: Base, machine: str) -> tuple[str, ...]:
     return (
         *_interpreter(survey, base, machine),
         *_toolchain(survey),
+        *_packages(survey, base),
         *_files(survey, machine),
         *_library(survey, base),
         *_user(survey),
@@ -174,6 +176,14 @@ def _toolchain(survey: Survey) -> Iterable[str]:
     for tool, names in TOOLS.items():
         if not any(survey.real(f"{folder}/{name}") for folder in FOLDERS for name in names):
             yield f"there is no {tool}"
+
+
+def _packages(survey: Survey, base: Base) -> Iterable[str]:
+    """What a flavour adds to bases that we assemble must be there already, as a package or as a program."""
+    there = {name for name, _ in userland.installed(survey.text(STATUS).decode(errors="replace"))}
+    for name in base.packages:
+        if name not in there and not any(survey.real(f"{folder}/{name}") for folder in FOLDERS):
+            yield f"there is no {name}, which flavour {base.flavour} needs"
 
 
 def _files(survey: Survey, machine: str) -> Iterable[str]:
