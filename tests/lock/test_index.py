@@ -113,8 +113,13 @@ def test_only_what_is_built_for_the_variant_comes_from_its_index(index: Index, t
     assert "simple/torch" not in index.visited
 
 
-def test_the_triton_of_rocm_comes_from_there_and_from_nowhere_else(index: Index, tmp_path: Path) -> None:
-    """The default index has unrelated wheels of its name: with the very version, and with a higher one."""
+@pytest.mark.parametrize("unrelated", [("3.4.0", "9.0"), ("9.0",), ()])
+def test_the_triton_of_rocm_comes_from_there_and_from_nowhere_else(
+    index: Index, tmp_path: Path, unrelated: tuple[str, ...]
+) -> None:
+    """The default index has unrelated wheels of its name, with the very version or a higher one, or has none."""
+    for version in {"3.4.0", "9.0"} - {*unrelated}:
+        del index.files["simple"][f"pytorch_triton_rocm-{version}-py3-none-any.whl"]
     pin = asked(index, tmp_path, ROCM)["pytorch-triton-rocm"]
     assert (pin.version, pin.sha256) == (
         "3.4.0",
@@ -176,8 +181,10 @@ def test_an_addition_that_contradicts_a_pin_is_told_in_words(index: Index, tmp_p
         added(index, tmp_path, CUDA, "old", ["torch==2.8.0+cu126"])
 
 
-def test_a_file_without_a_hash_is_an_error_that_names_it(index: Index, tmp_path: Path) -> None:
+@pytest.mark.parametrize("style", ["html", "json"])
+def test_a_file_without_a_hash_is_an_error_that_names_it(index: Index, tmp_path: Path, style: str) -> None:
     """The index of the variant states none and no fact does: nothing says that these are the right bytes."""
+    index.pages["whl/cu126"] = style
     index.files["whl/cu126"][f"torch-2.8.0+cu126-{TAG}.whl"].sha256 = ""
     with pytest.raises(LockError, match=r"no hash of torch-2\.8\.0\+cu126") as raised:
         asked(index, tmp_path, CUDA)
