@@ -103,6 +103,18 @@ def test_an_addition_that_moves_what_the_row_has_is_a_planning_error(
     assert [path.name for path in folder.parent.glob("app.*")] == []
 
 
+def test_an_addition_that_brings_what_the_row_goes_without_is_a_planning_error(index: Index, tmp_path: Path) -> None:
+    """A row without torchvision gets none from an addition either: which build it would be is the row's to say."""
+    folder = tmp_path / "locks"
+    folder.mkdir()
+    index.add("vision", "1.0", requires=("torchvision",))
+    less = replace(ROW, release=replace(ROW.release, torchvision=""))
+    row = replace(with_(folder, "vision"), release=less.release)
+    with pytest.raises(PlanError, match=r"vision: they bring torchvision 0\.20\.1, and the row has none"):
+        lock(folder, index, row)
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(("name", "version"), [("source", "1.0"), ("foreign", "1.0")])
 def test_an_addition_without_a_wheel_is_named(folder: Path, index: Index, name: str, version: str) -> None:
     """Nothing is built from source; the platform that has no wheel is said."""

@@ -11,14 +11,15 @@ import pytest
 from tests import loopback
 from torchkiln.errors import HashMismatchError, LockError, StaleLockError
 from torchkiln.lock import difference, fit, renew, rows, sections
+from torchkiln.lock.renew import Chosen
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Extra, Flavour, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.loopback import Index
-    from torchkiln.lock.lockfile import Lock
+    from torchkiln.lock.lockfile import Inputs, Lock, Pin
 
 SMALL = {row.id: row for row in schema.load(Path(__file__).parents[1] / "matrix" / "small.yaml").targets}
 NATIVE = "cp311-cp311-manylinux1_x86_64"
@@ -193,6 +194,19 @@ def test_an_upgrade_never_changes_the_trio(checkout: Checkout) -> None:
     checkout.index.add("torch", "2.5.1", NATIVE, requires=("filelock",), body=b"other bytes")
     with pytest.raises(HashMismatchError, match="the index serves other bytes as torch-2"):
         checkout.lock(ROW, upgrade=True)
+
+
+def test_nothing_is_written_that_a_build_would_refuse(checkout: Checkout) -> None:
+    """Whatever an index answers is held against the row before it becomes its lock."""
+    real = renew.asking(checkout.index.environment(checkout.home))
+
+    def other(asked: Inputs, row: Target, above: Sequence[Pin], preferred: Sequence[Pin]) -> Chosen:
+        pins = real.ask(asked, row, above, preferred).pins
+        changed = [replace(pin, version="2.5.1+cu118") if pin.name == "torch" else pin for pin in pins]
+        return Chosen(pins=tuple(changed), sources={})
+
+    with pytest.raises(LockError, match=r"torch 2\.5\.1\+cu118 is built for cu118, the row is cu124"):
+        renew.files(checkout.folder, FAMILY, (ROW,), replace(real, ask=other))
 
 
 def test_a_section_that_no_row_wants_any_more_goes(checkout: Checkout) -> None:

@@ -11,12 +11,13 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from torchkiln.errors import LockError, PlanError
+from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torchkiln.errors import TorchkilnError
-    from torchkiln.lock.lockfile import Lock
+    from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Target
 
 DEPENDS = re.compile(r"(?:all versions of )?(?P<who>[a-z0-9.-]+?)(?:[<>=!~,].*?)? depends? on (?P<what>[^\n]+)")
@@ -38,6 +39,13 @@ def refuse_moves(row: Target, own: Lock) -> None:
     }
     if moves:
         raise _refusal(row, list(moves), list(moves.values()))
+
+
+def refuse_trio(row: Target, pins: Sequence[Pin]) -> None:
+    """PlanError for additions that bring what the row goes without; which build that would be, the row says."""
+    if brought := [pin for pin in pins if pin.name in TRIO]:
+        names = ", ".join(f"{pin.name} {pin.version}" for pin in brought)
+        raise _refusal(row, row.extra.requirements if row.extra else (), [f"they bring {names}, and the row has none"])
 
 
 def explained(error: LockError, row: Target, own: Lock, culprits: Sequence[str]) -> TorchkilnError:

@@ -110,6 +110,8 @@ def files(folder: Path, family: Sequence[Target], chosen: Sequence[Target], aski
         if direct:
             with step(f"lock {name}"):
                 after = renewed(before, [row for row in family if row.lock_name == name], direct, asking)
+                for row in direct:
+                    fit.row(row, after)  # nothing is written that a build would refuse
             made.append(Renewed(path=path, before=before, after=after))
         made += _beside(folder, [row for row in sharing if row.extra], after, asking)
     return tuple(made)
@@ -152,6 +154,7 @@ def _beside(folder: Path, chosen: Sequence[Target], own: LockFile, asking: Askin
     for (path, _), row in sections.items():
         with step(f"lock {path.name}"):
             after[path] = with_additions(after[path], row, fit.row(plain(row), own), asking)
+            fit.row(row, own, after[path])
     return tuple(Renewed(path=path, before=before[path], after=after[path]) for path in before)
 
 
@@ -194,6 +197,7 @@ def with_additions(before: LockFile, row: Target, own: Lock, asking: Asking) -> 
         unsolvable = additions.UNSOLVABLE in error.what  # and not a network that failed
         culprits = [text for text in requirements if unsolvable and not _goes(text, row, own, asking)]
         raise additions.explained(error, row, own, culprits) from error
+    additions.refuse_trio(row, section.pins)
     return LockFile(sections={**before.sections, name: section})
 
 
