@@ -50,12 +50,14 @@ class Toy:
     """Digest → media type and bytes."""
     blobs: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`."""
+    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`."""
     ranges: bool = True
     password: str = ""
     """Of user `user`; empty lets everybody in."""
     tokens: bool = False
     """Whether a token is asked for."""
+    realm: str = ""
+    """Where tokens are had, if not here."""
     expired: set[str] = field(default_factory=set)
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(path, Range or Authorization's kind)."""
@@ -132,8 +134,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization", "")
         self.toy.asked.append((parts.path, self.headers.get("Range", "") or authorization.partition(" ")[0]))
         if self.toy.tokens and not self.admitted(authorization):
-            realm = f'Bearer realm="http://{self.toy.host}/token",service="toy",scope="repository:{REPOSITORY}:pull"'
-            self.reply(401, b"", {"WWW-Authenticate": realm})
+            place = self.toy.realm or f"http://{self.toy.host}/token"
+            asked = f'Bearer realm="{place}",service="toy",scope="repository:{REPOSITORY}:pull"'
+            self.reply(401, b"", {"WWW-Authenticate": asked})
         elif self.toy.password and not self.toy.tokens and authorization != self.basic():
             self.reply(401, b"", {"WWW-Authenticate": 'Basic realm="toy"'})
         else:
@@ -161,7 +164,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "blobs":
             media_type, data = "application/octet-stream", self.toy.blobs.get(digest, b"")
         fault = self.toy.faults[digest].pop(0) if self.toy.faults[digest] else ""
-        if fault.isdecimal():
+        if fault == "astray":
+            self.reply(302, b"", {"Location": self.path})
+        elif fault.isdecimal():
             self.reply(int(fault), b"", {"Retry-After": "7"} if fault == "429" else {})
         elif not data:
             self.reply(404, b"")

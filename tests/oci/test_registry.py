@@ -204,26 +204,22 @@ def test_credentials_of_netrc_are_used(toy: Toy, store: Store, tmp_path: Path) -
         assert "good" not in repr(client)
 
 
-def test_a_token_is_never_asked_for_in_the_clear(toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that sends its client to another host by plain HTTP gets no password."""
-    toy.tokens = True
-    handler = toyregistry.Handler
-    reply = handler.reply
-
-    def lead_away(
-        self: toyregistry.Handler, status: int, body: bytes, headers: dict[str, str], *, cut: bool = False
-    ) -> None:
-        reply(
-            self,
-            status,
-            body,
-            {name: value.replace(toy.host, "example.org") for name, value in headers.items()},
-            cut=cut,
-        )
-
-    monkeypatch.setattr(handler, "reply", lead_away)
-    with pytest.raises(FetchError, match="plain HTTP"):
+@pytest.mark.parametrize(
+    ("realm", "said"), [("http://example.org/token", "plain HTTP"), ("https://x:y/token", "no place")]
+)
+def test_a_token_is_never_asked_for_in_the_clear(toy: Toy, store: Store, realm: str, said: str) -> None:
+    """A registry that sends its client to another host by plain HTTP, or nowhere, gets no password."""
+    toy.tokens, toy.realm = True, realm
+    with pytest.raises(FetchError, match=said):
         pulled(toy, store, toy.add(ONE))
+
+
+def test_a_registry_that_leads_in_circles_is_told(toy: Toy, store: Store) -> None:
+    """Redirects end, as patience does."""
+    digest = toy.add(ONE)
+    toy.faults[digest] = ["astray"] * 1000
+    with pytest.raises(FetchError, match="redirects"):
+        pulled(toy, store, digest)
 
 
 @pytest.mark.parametrize(

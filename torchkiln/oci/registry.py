@@ -154,7 +154,7 @@ class Registry:
             before = progress()
             try:
                 return act()
-            except (_AgainError, httpx.TransportError) as error:
+            except (_AgainError, httpx.RequestError) as error:
                 fruitless = 1 if progress() > before else fruitless + 1
                 if fruitless >= TRIES:
                     said = str(error) or type(error).__name__
@@ -194,7 +194,10 @@ class Registry:
 
     def _asked(self, challenge: Mapping[str, str]) -> str:
         """A token for pulling, with the registry's credentials if there are any (distribution's token documents)."""
-        realm = httpx.URL(challenge.get("realm", ""))
+        try:
+            realm = httpx.URL(challenge.get("realm", ""))
+        except httpx.InvalidURL as error:
+            raise FetchError(f"the registry names no place for tokens: {error}", where=self.where) from error
         _secure(realm)
         known = credentials.find(self.environment, f"https://{self.reference.host}")
         asked = {name: value for name, value in challenge.items() if name in {"service", "scope"}}

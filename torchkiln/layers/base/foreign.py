@@ -71,24 +71,24 @@ def entries(found: Survey, shipped: Recipe) -> list[tuple[Entry, Content]]:
     home = Entry(path="home/torch", kind="directory", mode=0o775, uid=userland.UID)
     folders = (home, Entry(path="workspace", kind="directory", mode=0o1777))
     laid: dict[str, tuple[Entry, Content]] = {entry.path: (entry, None) for entry in folders}
-    for path, row in ((survey.PASSWD, userland.PASSWD_ROW), (survey.SHADOW, userland.SHADOW_ROW)):
+    number = str(userland.UID)
+    for path, row, before in ((survey.PASSWD, userland.PASSWD_ROW, number), (survey.SHADOW, userland.SHADOW_ROW, "")):
         target, rows = found.real(path), found.text(path)
         if target and not rows.startswith(b"torch:") and b"\ntorch:" not in rows:
             there = found.files[target]
             entry = Entry(path=target, kind="file", mode=there.mode, uid=there.uid, gid=there.gid)
-            laid[target] = (entry, _with(rows, row.encode()))
+            laid[target] = (entry, _with(rows, row.encode(), before.encode()))
     for path, data in shipped.rootfs.items():
         laid[path] = (Entry(path=path, kind="file", mode=0o644), data)
     return sorted(laid.values(), key=lambda pair: order(pair[0].path))
 
 
-def _with(rows: bytes, ours: bytes) -> bytes:
-    """Our row before any other of the same number, which is the name that a number is given (getpwuid(3))."""
-    number = ours.split(b":")[2]
-    lines = [line for line in rows.splitlines(keepends=True) if line.strip()]
-    place = next((at for at, line in enumerate(lines) if line.split(b":")[2:3] == [number]), len(lines))
-    ended = [line if line.endswith(b"\n") else line + b"\n" for line in lines]
-    return b"".join([*ended[:place], ours, *ended[place:]])
+def _with(rows: bytes, ours: bytes, number: bytes) -> bytes:
+    """Our row before any other of that number, since the first one is the number's name (getpwuid(3)); else last."""
+    lines = [line + b"\n" for line in rows.splitlines() if line.strip()]
+    same = [place for place, line in enumerate(lines) if number and line.split(b":")[2:3] == [number]]
+    place = same[0] if same else len(lines)
+    return b"".join([*lines[:place], ours, *lines[place:]])
 
 
 def _refuse(found: Survey, base: Base, machine: str) -> None:
