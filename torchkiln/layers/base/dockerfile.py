@@ -6,7 +6,7 @@ once; what differs when it is built anew is told, and refused under `frozen`.
 
 from __future__ import annotations
 
-import os
+import stat
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def _about(path: Path, folder: Path) -> list[str]:
         return [name, "link", str(path.readlink())]
     if path.is_dir():
         return [name, "folder", ""]
-    kind = "program" if os.access(path, os.X_OK) else "file"
+    kind = "program" if path.stat().st_mode & stat.S_IXUSR else "file"  # as git keeps it
     return [name, kind, digests.of_file(path)[0]]
 
 
