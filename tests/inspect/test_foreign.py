@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sabotage.sabotaged_layers import ELF, SITE, TARGET, Member, Parts, contents
-from torchkiln.inspect import files, settings
+from torchkiln.inspect import files, settings, versions
 from torchkiln.plan import adopted
 
 if TYPE_CHECKING:
@@ -39,6 +39,16 @@ def test_an_assembled_base_is_judged_whole() -> None:
     """No title takes a layer of our own out."""
     sound = subject((LEFT,), (), titles=(adopted(BASE), "torch"))
     assert files.leftovers(replace(sound, target=TARGET)) == ["/etc/passwd- was left behind"]
+
+
+def test_packages_of_the_bases_own_python_are_not_the_rows() -> None:
+    """An image may bring pip for its Python elsewhere; /opt/venv does not see it. What we assemble brings none."""
+    path = "usr/local/lib/python3.11/site-packages/pip-24.0.dist-info/METADATA"
+    pip = Member(path=path, data=b"Metadata-Version: 2.1\nName: pip\nVersion: 24.0\n\n")
+    found = Parts().adding(pip).subject()
+    elsewhere = replace(BASE, interpreter="/usr/local/bin/python3")
+    assert versions.versions(replace(found, target=replace(TARGET, base=elsewhere))) == []
+    assert versions.versions(found) == ["pip 24.0 is not in the lock"]
 
 
 @pytest.mark.parametrize("machine", [b"\xe0\x00", b"\xbe\x00"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from torchkiln.matrix.target import TRIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torchkiln.matrix.target import Base
+
 SYSTEM = "dist-packages/"
 
 
@@ -19,11 +22,17 @@ def installed(subject: Subject) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for layer in subject.layers:
         for path, stated in layer.versions.items():
-            if path in subject.tree and SYSTEM not in path:
+            if path in subject.tree and not _of_system(path, subject.target.base):
                 name, _, version = stated.partition(" ")
                 versions = found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), [])
                 versions += [] if version in versions else [version]
     return found
+
+
+def _of_system(path: str, base: Base) -> bool:
+    """Whether metadata is that of the base's own Python, whose packages the environment does not see."""
+    place = posixpath.dirname(posixpath.dirname(base.interpreter)).lstrip("/")
+    return SYSTEM in path or (base.kind != "debian" and path.startswith(f"{place}/lib/"))
 
 
 def versions(subject: Subject) -> list[str]:
