@@ -17,7 +17,7 @@ from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, Stal
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import table as userlands
-from torchkiln.lock import baselock, fit, renew, rows, sections
+from torchkiln.lock import asking, baselock, fit, renew, rows, sections
 from torchkiln.lock.difference import difference, plain
 from torchkiln.matrix import compat, facts
 from torchkiln.oci.image import recorded
@@ -111,9 +111,9 @@ def relock(
     """
     _refuse(targets)
     targets = renew.within_facts(targets) if from_facts else targets
-    asking = renew.asking(project.environment, upgrade=upgrade, from_facts=from_facts)
+    how = asking.of(project.environment, upgrade=upgrade, from_facts=from_facts)
     with project.home.lock("use", shared=True):
-        renewed = renew.files(project.locks, every, targets, asking)
+        renewed = renew.files(project.locks, every, targets, how)
         listed = {project.base_lock(row): row for row in targets} if bases else {}
         packages = {path: userlands.lock(project, row) for path, row in listed.items()}
     for path, lock in packages.items():
@@ -129,7 +129,7 @@ def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
     _refuse(targets)
     if missing := renew.missing_additions(project.locks, targets):
         with project.home.lock("use", shared=True):
-            changed = _written(renew.files(project.locks, targets, missing, renew.asking(project.environment)))
+            changed = _written(renew.files(project.locks, targets, missing, asking.of(project.environment)))
         note(plain(changed))
         return changed
     return ()

@@ -10,7 +10,7 @@ import pytest
 
 from tests import loopback
 from torchkiln.errors import LockError, PlanError
-from torchkiln.lock import lockfile, renew, rows, sections
+from torchkiln.lock import asking, lockfile, renew, rows, sections
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Extra, Target
 
@@ -61,7 +61,7 @@ def folder(index: Index, tmp_path: Path) -> Path:
 
 def lock(folder: Path, index: Index, row: Target) -> Lock:
     """Write what is missing for a row."""
-    for one in renew.files(folder, (row,), (row,), renew.asking(index.environment(folder.parent))):
+    for one in renew.files(folder, (row,), (row,), asking.of(index.environment(folder.parent))):
         one.path.write_text(sections.render(one.after))
     return rows.read(folder, row)
 

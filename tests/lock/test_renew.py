@@ -10,8 +10,8 @@ import pytest
 
 from tests import loopback
 from torchkiln.errors import HashMismatchError, LockError, StaleLockError
-from torchkiln.lock import difference, fit, renew, rows, sections
-from torchkiln.lock.renew import Chosen
+from torchkiln.lock import asking, difference, fit, renew, rows, sections
+from torchkiln.lock.asking import Chosen
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Extra, Flavour, Target
 
@@ -61,9 +61,9 @@ class Checkout:
 
     def lock(self, *chosen: Target, family: tuple[Target, ...] = FAMILY, upgrade: bool = False) -> str:
         """Write what is chosen; what changed, in words."""
-        asking = renew.asking(self.index.environment(self.home), upgrade=upgrade)
+        how = asking.of(self.index.environment(self.home), upgrade=upgrade)
         changed: list[difference.Difference] = []
-        for one in renew.files(self.folder, family, chosen, asking):
+        for one in renew.files(self.folder, family, chosen, how):
             one.path.write_text(sections.render(one.after))
             changed += difference.difference(one.path.name, one.before, one.after)
         return difference.plain(changed)
@@ -198,7 +198,7 @@ def test_an_upgrade_never_changes_the_trio(checkout: Checkout) -> None:
 
 def test_nothing_is_written_that_a_build_would_refuse(checkout: Checkout) -> None:
     """Whatever an index answers is held against the row before it becomes its lock."""
-    real = renew.asking(checkout.index.environment(checkout.home))
+    real = asking.of(checkout.index.environment(checkout.home))
 
     def other(asked: Inputs, row: Target, above: Sequence[Pin], preferred: Sequence[Pin]) -> Chosen:
         pins = real.ask(asked, row, above, preferred).pins
@@ -207,6 +207,18 @@ def test_nothing_is_written_that_a_build_would_refuse(checkout: Checkout) -> Non
 
     with pytest.raises(LockError, match=r"torch 2\.5\.1\+cu118 is built for cu118, the row is cu124"):
         renew.files(checkout.folder, FAMILY, (ROW,), replace(real, ask=other))
+
+
+def test_a_file_that_is_none_is_written_anew(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    """One with the marks of a merge in it is no reason to refuse what mends it; other sections are lost, as is said."""
+    checkout.lock(*FAMILY)
+    before = checkout.text()
+    (checkout.folder / ROW.lock_name).write_text(before.replace("ninja==", "<<<<<<< ours\nninja=="))
+    with pytest.raises(LockError, match="is not a pin"):
+        checkout.read(ROW)
+    checkout.lock(*FAMILY)
+    assert "is written as if it were not there" in " ".join(capsys.readouterr().err.split())
+    assert checkout.text() == before
 
 
 def test_a_section_that_no_row_wants_any_more_goes(checkout: Checkout) -> None:
@@ -243,9 +255,9 @@ def test_a_variant_with_a_section_asks_its_own_index(index: Index, tmp_path: Pat
     index.add("torch", "2.13.0", tag, body=b"the CUDA build")
     pin = index.add("torch", "2.13.0+cpu", tag, folder="whl/cpu", requires=("filelock",))
     checkout = Checkout(tmp_path, index)
-    asking = renew.asking(index.environment(tmp_path))
+    how = asking.of(index.environment(tmp_path))
     with pytest.raises(HashMismatchError, match="is not the file that others have"):
-        renew.files(checkout.folder, (small,), (small,), asking)
+        renew.files(checkout.folder, (small,), (small,), how)
     assert pin.version == "2.13.0+cpu"
 
 

@@ -8,82 +8,22 @@ what is written is whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln.console import step, warn
 from torchkiln.errors import HashMismatchError, LockError, StaleLockError
-from torchkiln.lock import additions, fit, index, known, lockfile, resolve, rows
+from torchkiln.lock import additions, fit, known, lockfile, rows
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import facts
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from torchkiln.lock.asking import Asking
     from torchkiln.lock.lockfile import Inputs, Lock, Pin
     from torchkiln.matrix.target import Target
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """What a resolver answers."""
-
-    pins: tuple[Pin, ...]
-    sources: Mapping[str, str]
-    """By package, whose word a hash is, where it isn't that of the index that was asked."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """How parts are asked for."""
-
-    ask: Callable[[Inputs, Target, Sequence[Pin], Sequence[Pin]], Chosen]
-    """Inputs, row, pins to keep to, pins to prefer, the first of a name counting."""
-    resolver: str
-    upgrade: bool = False
-
-
-def asking(environment: Mapping[str, str], *, upgrade: bool = False, from_facts: bool = False) -> Asking:
-    """Ask the indexes through uv; or take the PyTorch index as the facts know it, which is never done unasked."""
-    return Asking(ask=partial(_ask, environment, from_facts), resolver=index.resolver(), upgrade=upgrade)
-
-
-def _ask(  # noqa: PLR0917  the last four are what Asking.ask is called with
-    environment: Mapping[str, str],
-    from_facts: bool,  # noqa: FBT001  bound by partial
-    asked: Inputs,
-    row: Target,
-    above: Sequence[Pin],
-    preferred: Sequence[Pin],
-) -> Chosen:
-    preferences = {pin.name: pin.version for pin in reversed(preferred)}
-    try:
-        return _answer(environment, asked, row, fit.constraints(above), preferences, from_facts=from_facts)
-    except LockError as error:
-        taken_back = [name for name, version in preferences.items() if f"`{name}=={version}` is yanked" in error.what]
-        if not taken_back:
-            raise
-        left = {name: version for name, version in preferences.items() if name not in taken_back}
-        return _answer(environment, asked, row, fit.constraints(above), left, from_facts=from_facts)
-
-
-def _answer(
-    environment: Mapping[str, str],
-    asked: Inputs,
-    row: Target,
-    constraints: Sequence[str],
-    preferences: Mapping[str, str],
-    *,
-    from_facts: bool,
-) -> Chosen:
-    if from_facts:
-        stated = facts.read()
-        found = known.wheels(asked, row, environment, stated, constraints=constraints, preferences=preferences)
-        return Chosen(pins=found.pins, sources=found.sources)
-    pins = resolve.wheels(asked, row, environment, constraints=constraints, preferences=preferences)
-    return Chosen(pins=pins, sources={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +44,7 @@ def files(folder: Path, family: Sequence[Target], chosen: Sequence[Target], aski
     for name in dict.fromkeys(row.lock_name for row in chosen):
         sharing = [row for row in chosen if row.lock_name == name]
         path = folder / name
-        before = rows.at(path, sharing[0])
+        before = _before(path, sharing[0])
         direct = [row for row in map(plain, sharing) if row in sharing or not _usable(row, before)]
         after = before
         if direct:
@@ -115,6 +55,15 @@ def files(folder: Path, family: Sequence[Target], chosen: Sequence[Target], aski
             made.append(Renewed(path=path, before=before, after=after))
         made += _beside(folder, [row for row in sharing if row.extra], after, asking)
     return tuple(made)
+
+
+def _before(path: Path, row: Target) -> LockFile:
+    """What a file holds; nothing if it is none, so that one with a merge's marks in it can be written anew."""
+    try:
+        return rows.at(path, row)
+    except LockError as error:
+        warn(f"{path.name} is written as if it were not there: {error.what}")
+        return LockFile()
 
 
 def within_facts(chosen: Sequence[Target]) -> tuple[Target, ...]:
@@ -149,7 +98,7 @@ def _usable(row: Target, file: LockFile, beside: LockFile = fit.EMPTY) -> bool:
 def _beside(folder: Path, chosen: Sequence[Target], own: LockFile, asking: Asking) -> tuple[Renewed, ...]:
     """The lock files beside users' lists, each with a section for every flavour that was chosen."""
     sections = {(path_beside(row, folder), row.flavour.id): row for row in chosen}
-    before = {path: rows.at(path, row) for (path, _), row in sections.items()}
+    before = {path: _before(path, row) for (path, _), row in sections.items()}
     after = dict(before)
     for (path, _), row in sections.items():
         with step(f"lock {path.name}"):
