@@ -173,7 +173,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = plan.WheelSpec(pins=PINS[:1])
     bytecode = plan.BytecodeSpec(pins=PINS[:1], python="3.11.2")
     venv = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
-    toolkit = plan.ToolkitSpec(pins=PINS[1:2])
+    toolkit = plan.ToolkitSpec(pins=PINS[1:2], archs="9.0")
     variants: list[plan.LayerSpec] = [
         base,
         replace(base, lock=replace(BASE, digest="sha256:" + "d" * 64)),
@@ -204,6 +204,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(venv, protected=("torch==2.6.0",)),
         toolkit,
         replace(toolkit, pins=PINS[2:3]),
+        replace(toolkit, archs="8.9"),
         SUITE,
         replace(SUITE, files=(("__main__.py", "d" * 64),)),
         replace(SUITE, expectation=b"[]"),
@@ -240,13 +241,31 @@ def test_devel_rows_of_cuda_have_a_toolkit_and_no_other_row_has() -> None:
     devel = replace(TARGET, flavour=Flavour(id="devel"))
     planned = {row.id: plan.plan(row, lock(*PINS), BASE, SUITE) for row in (TARGET, devel)}
     (added,) = [spec for spec in planned[devel.id].layers if spec not in planned[TARGET.id].layers]
-    assert added == plan.ToolkitSpec(pins=PINS[1:2])
+    assert added == plan.ToolkitSpec(pins=PINS[1:2], archs="9.0")
     assert planned[devel.id].config.env["CUDA_HOME"] == "/opt/cuda"
     assert planned[devel.id].config.env["PATH"].startswith("/opt/venv/bin:/opt/cuda/bin:/usr/local/sbin:")
+    assert planned[devel.id].config.env["TORCH_CUDA_ARCH_LIST"] == "9.0"
     cpu = replace(devel, accelerator=Accelerator(id="cpu", kind="cpu"))
     for row in (TARGET, cpu):
         assert "CUDA_HOME" not in plan.environment(row)
         assert "/opt/cuda" not in plan.environment(row)["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("archs", "gpu", "expected"),
+    [
+        (("sm_75", "sm_90", "sm_120", "compute_120"), "", "7.5 9.0 12.0+PTX"),
+        (("sm_75", "sm_90a"), "", "7.5 9.0a"),
+        (("sm_75", "sm_90"), "sm_89", "8.9"),
+        ((), "", ""),
+    ],
+)
+def test_extensions_are_compiled_for_the_gpus_of_the_row(archs: tuple[str, ...], gpu: str, expected: str) -> None:
+    """The row's own GPU, else all that its wheels serve, in torch's form; nothing where that is not established."""
+    accelerator = replace(TARGET.accelerator, archs=archs)
+    row = replace(TARGET, flavour=Flavour(id="devel"), accelerator=accelerator, gpu=Gpu(id="some", arch=gpu))
+    assert plan.arch_list(row) == expected
+    assert plan.environment(row).get("TORCH_CUDA_ARCH_LIST", "") == expected
 
 
 def test_python_of_the_base_is_read_from_its_lock() -> None:

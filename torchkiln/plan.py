@@ -6,6 +6,7 @@ format, so a change of either never serves an old layer. Nothing here reads a fi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -216,11 +217,13 @@ class ToolkitSpec:
 
     FORMAT: ClassVar[int] = 1
     pins: tuple[Pin, ...]
+    archs: str
+    """As TORCH_CUDA_ARCH_LIST has it, for login shells."""
 
     @property
     def key(self) -> str:
-        """Wheels alone."""
-        return _key("toolkit", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins]})
+        """Wheels, and what is compiled for."""
+        return _key("toolkit", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins], "archs": self.archs})
 
     @property
     def title(self) -> str:
@@ -272,6 +275,17 @@ def has_toolkit(target: Target) -> bool:
     return target.flavour.id == DEVEL and target.accelerator.kind == "cuda"
 
 
+def arch_list(target: Target) -> str:
+    """What extensions are compiled for, as TORCH_CUDA_ARCH_LIST has it: `8.0 9.0a 12.0+PTX`.
+
+    Without it torch compiles for the GPUs that it sees, and where it sees none, as while an image is built, it fails.
+    """
+    names = [name.partition("_")[::2] for name in target.gpu_archs]
+    ptx = {number for kind, number in names if kind == "compute"}
+    found = [re.fullmatch(r"(\d+)(\d[a-z]?)", number) for kind, number in names if kind == "sm"]
+    return " ".join(f"{one[1]}.{one[2]}" + "+PTX" * (one[0] in ptx) for one in found if one)
+
+
 def environment(target: Target) -> dict[str, str]:
     """The variables an image sets, and no others (the check static.env holds images to it)."""
     variables = {
@@ -295,6 +309,7 @@ def environment(target: Target) -> dict[str, str]:
     if has_toolkit(target):  # torch.utils.cpp_extension reads CUDA_HOME, CMake looks along PATH
         path = variables["PATH"].replace("/opt/venv/bin:", "/opt/venv/bin:/opt/cuda/bin:")
         variables |= {"PATH": path, "CUDA_HOME": "/opt/cuda"}
+        variables |= {"TORCH_CUDA_ARCH_LIST": archs} if (archs := arch_list(target)) else {}
     return variables
 
 
@@ -353,7 +368,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         *bases,
         *wheels,
         environment,
-        *((ToolkitSpec(pins=tuple(nvidia)),) if has_toolkit(target) else ()),
+        *((ToolkitSpec(pins=tuple(nvidia), archs=arch_list(target)),) if has_toolkit(target) else ()),
         *compiled,
         *(
             spec

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.toys import unpacked
 from torchkiln.layers import toolkit
@@ -61,11 +64,36 @@ def test_order_of_the_files_does_not_matter() -> None:
     assert toolkit.links(FILES) == toolkit.links(reversed(FILES))
 
 
+def files_of(store: Store, archs: str) -> dict[str, bytes]:
+    """What the layer holds besides links."""
+    found = unpacked(store, write_layer(store, "toolkit", toolkit.entries(FILES, archs)))
+    return {name: data for name, (entry, data) in found.items() if entry.isreg()}
+
+
 def test_login_shells_find_nvcc_too(tmp_path: Path) -> None:
-    """The layer holds links and one profile script, and nothing of a wheel."""
-    store = Store(tmp_path)
-    found = unpacked(store, write_layer(store, "toolkit", toolkit.entries(FILES)))
-    assert [name for name, (entry, _) in found.items() if entry.isreg()] == ["etc/profile.d/torchkiln-cuda.sh"]
-    _, script = found["etc/profile.d/torchkiln-cuda.sh"]
+    """They begin with another PATH; what is set stays, and what is not known is not set."""
+    script = files_of(Store(tmp_path), "8.0 12.0+PTX")["etc/profile.d/torchkiln-cuda.sh"]
     assert b'export CUDA_HOME="${CUDA_HOME:-/opt/cuda}"' in script
     assert b'PATH="/opt/cuda/bin:$PATH"' in script
+    assert b'export TORCH_CUDA_ARCH_LIST="${TORCH_CUDA_ARCH_LIST:-8.0 12.0+PTX}"' in script
+    assert b"ARCH_LIST" not in files_of(Store(tmp_path), "")["etc/profile.d/torchkiln-cuda.sh"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stated", "expected"),
+    [
+        (["install", "--no-build-isolation", "x"], {}, " "),
+        (["install", "x"], {}, "unset"),
+        (["install", "--no-build-isolation", "x"], {"PIP_BUILD_CONSTRAINT": "mine"}, "mine"),
+    ],
+)
+def test_building_without_isolation_is_not_refused(
+    arguments: list[str], stated: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    """Pip's own file holds isolated builds to the image's torch; without isolation that is what they see anyway."""
+    line = files_of(Store(tmp_path), "")[f"{SITE}/torchkiln_devel.pth"].decode()
+    environ = dict(stated)
+    modules = {"os": SimpleNamespace(environ=environ), "sys": SimpleNamespace(orig_argv=["python", "pip", *arguments])}
+    exec(line.partition("; ")[2], modules)  # noqa: S102  as site.py does with a .pth
+    assert environ.get("PIP_BUILD_CONSTRAINT", "unset") == expected
+    assert line.startswith("import ")  # else site.py takes it for a folder

@@ -68,10 +68,11 @@ def devel_image(built_image: BuiltImage) -> BuiltImage:
     paths = fetch.fetch(home, lock, environment=os.environ)
     layers = [
         wheel.build(store, plan.WheelSpec(pins=lock.pins), paths),
-        toolkit.build(store, plan.ToolkitSpec(pins=lock.pins), paths),
+        toolkit.build(store, plan.ToolkitSpec(pins=lock.pins, archs="9.0"), paths),
     ]
     config = built_image.image.config
     env = {**config.env, "PATH": f"/opt/cuda/bin:{config.env['PATH']}", "CUDA_HOME": "/opt/cuda"}
+    env["TORCH_CUDA_ARCH_LIST"] = "8.0 9.0"
     image = append(replace(built_image.image, config=replace(config, env=env)), layers)
     return replace(built_image, image=image)
 

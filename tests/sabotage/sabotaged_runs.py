@@ -157,6 +157,7 @@ SABOTAGES: tuple[Sabotage, ...] = (
         check="devel.nvcc", files={f"{SITE}/nvidia/cu13/include/cuda_runtime_api.h": "#error sabotaged\n"},
         reason=r"nvcc cannot build a library: .*sabotaged",
     ),
+    Sabotage(check="devel.extension", unset=("TORCH_CUDA_ARCH_LIST",), reason=r"TORCH_CUDA_ARCH_LIST is not set"),
     Sabotage(  # the image below is a CPU row with a toolkit: as if somebody had replaced its torch
         check="devel.extension", reason=r"torch is built for no CUDA and finds no toolkit"
     ),

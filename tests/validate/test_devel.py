@@ -53,8 +53,6 @@ def test_every_architecture_of_the_row_is_asked_for() -> None:
         "-gencode=arch=compute_120,code=sm_120",
         "-gencode=arch=compute_120,code=compute_120",
     ]
-    assert devel_extension.arch_list(ROW.archs) == "7.5;9.0;12.0+PTX"
-    assert devel_extension.arch_list(["sm_90a", "sm_100"]) == "9.0a;10.0"
     assert devel_nvcc.row_archs(replace(ROW, gpu_arch="sm_89")) == ("sm_89",)
 
 

@@ -39,6 +39,16 @@ esac
 export PATH
 export CUDA_HOME="${{CUDA_HOME:-/{HOME}}}"
 """
+_ARCHS = """\
+export TORCH_CUDA_ARCH_LIST="${{TORCH_CUDA_ARCH_LIST:-{archs}}}"
+"""
+_STARTUP = """\
+import os, sys; "--no-build-isolation" in sys.orig_argv and os.environ.setdefault("PIP_BUILD_CONSTRAINT", " ")
+"""
+"""pip refuses that option beside a build constraint, which pip.conf states; a blank one overrides the file.
+
+Without isolation the image's own torch is what an extension is built against, so nothing needs to be held to it.
+"""
 
 
 def links(files: Iterable[str]) -> dict[str, str]:
@@ -61,16 +71,20 @@ def links(files: Iterable[str]) -> dict[str, str]:
     return made | {f"{HOME}/lib": "lib64"}
 
 
-def entries(files: Iterable[str]) -> list[tuple[Entry, Content]]:
+def entries(files: Iterable[str], archs: str) -> list[tuple[Entry, Content]]:
     """What the layer holds, sorted."""
     found: list[tuple[Entry, Content]] = [
         (Entry(path=path, kind="symlink", mode=0o777, target=target), None) for path, target in links(files).items()
     ]
-    found.append((Entry(path="etc/profile.d/torchkiln-cuda.sh", kind="file", mode=0o644), _PROFILE.encode()))
+    profile = _PROFILE + (_ARCHS.format(archs=archs) if archs else "")
+    found += [
+        (Entry(path="etc/profile.d/torchkiln-cuda.sh", kind="file", mode=0o644), profile.encode()),
+        (Entry(path=f"{SITE}/torchkiln_devel.pth", kind="file", mode=0o664), _STARTUP.encode()),
+    ]
     return sorted(found, key=lambda pair: order(pair[0].path))
 
 
 def build(store: Store, spec: ToolkitSpec, paths: Mapping[str, Path]) -> Layer:
     """The layer for a spec's wheels, found by sha256 in `paths`."""
     files = [path for pin in spec.pins for path in wheel.contents(paths[pin.sha256])]
-    return write_layer(store, spec.title, entries(files))
+    return write_layer(store, spec.title, entries(files, spec.archs))
