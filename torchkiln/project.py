@@ -40,4 +40,4 @@ class Project:
 
     def base_lock(self, target: Target) -> Path:
         """The package list of a row's base."""
-        return self.locks / target.base.lock_name
+        return self.locks / target.base_lock_name

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,12 @@ def test_the_driver_floor_is_that_of_accelerator_and_gpu() -> None:
     rows = {target.id: target for target in schema.load(Path(__file__).parents[2] / "matrix.yaml").targets}
     floors = {name: rows[name].driver_floor for name in ("torch28-cu128", "torch28-cu128-rtx5090", "torch25-rocm62")}
     assert floors == {"torch28-cu128": "525.60.13", "torch28-cu128-rtx5090": "570", "torch25-rocm62": ""}
+
+
+def test_what_a_base_holds_is_listed_for_each_architecture() -> None:
+    """Packages and layers differ between machines, so their lists are files of their own."""
+    row = TARGETS[0]
+    assert row.base_lock_name == f"base-{row.base.id}.txt"
+    assert replace(row, arch="aarch64").base_lock_name == f"base-{row.base.id}-aarch64.txt"
+    devel = replace(row.base, flavour="devel")
+    assert replace(row, base=devel, arch="aarch64").base_lock_name == f"base-{row.base.id}-devel-aarch64.txt"

@@ -63,13 +63,13 @@ def _alike(chosen: Iterable[Target]) -> Iterable[list[Target]]:
     groups: defaultdict[object, list[Target]] = defaultdict(list)
     for row in chosen:
         parts = (fit.asked(row).checksum, row.lock_name, tuple(fit.additions(row).items()))
-        groups[*parts, row.base.lock_name, row.extra].append(row)
+        groups[*parts, row.base_lock_name, row.extra].append(row)
     return groups.values()
 
 
 def _orphans(folder: Path, family: Sequence[Target]) -> Iterator[LockError]:
     """Files, and sections of files, that no row uses."""
-    known = {name for row in family for name in (row.lock_name, row.base.lock_name)}
+    known = {name for row in family for name in (row.lock_name, row.base_lock_name)}
     wanted = {(row.lock_name, row.flavour.id) for row in family if row.flavour.requirements}
     for path in sorted(folder.glob("*.txt")):
         if path.name not in known:

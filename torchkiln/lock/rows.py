@@ -43,7 +43,7 @@ def at(path: Path, target: Target) -> LockFile:
 
 def packages(folder: Path, target: Target) -> BaseLock:
     """The package list of a row's base; LockError says what to run if there is none, or one of another Python."""
-    path, remedy = folder / target.base.lock_name, f"{fit.command(target)} --base"
+    path, remedy = folder / target.base_lock_name, f"{fit.command(target)} --base"
     listed = baselock.read(path, remedy=remedy)
     if target.base.image and listed.source != target.base.image:
         what = f"{path.name} is of {listed.source or 'no image'}, the row's base is {target.base.image}"
@@ -57,8 +57,8 @@ def packages(folder: Path, target: Target) -> BaseLock:
 def lacking(folder: Path, target: Target) -> str:
     """What a row has no lock for, in words; empty if it has all. LockError for a file that cannot be read."""
     missing = fit.lacking(target, *files(folder, target))
-    if not missing and not (folder / target.base.lock_name).exists():
-        return f"there is no package list of its base, images/locks/{target.base.lock_name}"
+    if not missing and not (folder / target.base_lock_name).exists():
+        return f"there is no package list of its base, images/locks/{target.base_lock_name}"
     return missing
 
 

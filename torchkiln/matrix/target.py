@@ -188,6 +188,12 @@ class Target:
         return (self.gpu.arch,) if self.gpu.arch else self.accelerator.archs
 
     @property
+    def base_lock_name(self) -> str:
+        """File name of the list of what the base holds on this architecture."""
+        name = self.base.lock_name
+        return name if self.arch == ARCH else f"{name.removesuffix('.txt')}-{self.arch}.txt"
+
+    @property
     def lock_name(self) -> str:
         """File name of the lock that rows of one release, accelerator, Python and architecture share."""
         return f"{self.release.id}-{self.accelerator.id}-py{self.base.python}-{self.arch}.txt"
