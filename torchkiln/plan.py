@@ -169,7 +169,7 @@ class BytecodeSpec:
 class EnvironmentSpec:
     """/opt/venv around the wheels, and the protection of the trio."""
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
     python: str
     """Minor, for example `3.11`."""
     protected: tuple[str, ...]

@@ -180,7 +180,10 @@ pip uninstall -qy sympy && test ! -e /opt/venv/bin/isympy && test ! -e /opt/venv
 
 
 def test_build_isolation_sees_no_other_torch(image: str, tmp_path: Path) -> None:
-    """A source package that needs torch to be built is not built against another release of it."""
+    """A source package that needs torch to be built is not built against another release of it.
+
+    Without isolation it is built against the image's own: pip is not stopped by the constraint that holds the other.
+    """
     from tests.toys import make_wheel  # noqa: PLC0415
 
     project = '[build-system]\nrequires = ["setuptools", "torch"]\nbuild-backend = "setuptools.build_meta"\n'
@@ -191,8 +194,13 @@ def test_build_isolation_sees_no_other_torch(image: str, tmp_path: Path) -> None
     make_wheel(tmp_path, "setuptools", "99", {"setuptools/__init__.py": b""})  # never reached
     tmp_path.chmod(0o755)
     script = "cp -r /links/wants /tmp/wants && pip install --no-index --find-links /links /tmp/wants"
-    said = run(image, "bash", "-c", script, options=("-v", f"{tmp_path}:/links:ro"), status=1)
+    mount = ("-v", f"{tmp_path}:/links:ro")
+    said = run(image, "bash", "-c", script, options=mount, status=1)
     assert "torch==2.13.0" in said, said
+    (tmp_path / "wants" / "setup.py").write_text("import torch, setuptools\nsetuptools.setup(py_modules=[])\n")
+    script = "cp -r /links/wants /tmp/wants && pip install --no-build-isolation --no-index /tmp/wants"
+    said = run(image, "bash", "-c", script, options=mount)
+    assert "Successfully installed wants-1" in said, said
 
 
 def test_doctor_for_users(image: str) -> None:

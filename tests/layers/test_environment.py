@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.layers.conftest import Made
 
 SPEC = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
-CONTENT = {2: "sha256:e765f56853b5a776c129f3ffe45fd5ccb20581a7132e8bdea766a65b4632da0c"}
+CONTENT = {3: "sha256:f89ad4eb9db54f12611051a907bcf0aca34eb722c1914ef8cae0c82e9d242a85"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 
@@ -343,3 +343,19 @@ def test_uid_without_a_passwd_row_gets_a_name_of_its_own() -> None:
     environ: dict[str, str] = {"LOGNAME": ""}
     startup.name(environ, 4_242_424)
     assert environ == {"LOGNAME": "uid_4242424"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stated", "expected"),
+    [
+        (["install", "--no-build-isolation", "x"], {}, " "),
+        (["install", "x"], {"PIP_NO_BUILD_ISOLATION": "1"}, " "),
+        (["install", "x"], {}, "unset"),
+        (["install", "--no-build-isolation", "x"], {"PIP_BUILD_CONSTRAINT": "mine"}, "mine"),
+    ],
+)
+def test_building_without_isolation_is_not_refused(arguments: list[str], stated: dict[str, str], expected: str) -> None:
+    """Pip's own file holds isolated builds to the image's torch; without isolation that is what they see anyway."""
+    environ = dict(stated)
+    startup.unconstrain(environ, ["/opt/venv/bin/python", "-m", "pip", *arguments])
+    assert environ.get("PIP_BUILD_CONSTRAINT", "unset") == expected

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
-
-import pytest
 
 from tests.toys import unpacked
 from torchkiln.layers import toolkit
@@ -77,23 +74,3 @@ def test_login_shells_find_nvcc_too(tmp_path: Path) -> None:
     assert b'PATH="/opt/cuda/bin:$PATH"' in script
     assert b'export TORCH_CUDA_ARCH_LIST="${TORCH_CUDA_ARCH_LIST:-8.0 12.0+PTX}"' in script
     assert b"ARCH_LIST" not in files_of(Store(tmp_path), "")["etc/profile.d/torchkiln-cuda.sh"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stated", "expected"),
-    [
-        (["install", "--no-build-isolation", "x"], {}, " "),
-        (["install", "x"], {}, "unset"),
-        (["install", "--no-build-isolation", "x"], {"PIP_BUILD_CONSTRAINT": "mine"}, "mine"),
-    ],
-)
-def test_building_without_isolation_is_not_refused(
-    arguments: list[str], stated: dict[str, str], expected: str, tmp_path: Path
-) -> None:
-    """Pip's own file holds isolated builds to the image's torch; without isolation that is what they see anyway."""
-    line = files_of(Store(tmp_path), "")[f"{SITE}/torchkiln_devel.pth"].decode()
-    environ = dict(stated)
-    modules = {"os": SimpleNamespace(environ=environ), "sys": SimpleNamespace(orig_argv=["python", "pip", *arguments])}
-    exec(line.partition("; ")[2], modules)  # noqa: S102  as site.py does with a .pth
-    assert environ.get("PIP_BUILD_CONSTRAINT", "unset") == expected
-    assert line.startswith("import ")  # else site.py takes it for a folder

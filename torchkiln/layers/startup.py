@@ -1,4 +1,4 @@
-"""Point PyTorch's caches at a folder that is this user's own, and give a nameless uid a login name.
+"""Point PyTorch's caches at a folder that is this user's own, name a nameless uid, let pip build without isolation.
 
 Its text goes into images, where a .pth file runs it.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}
 ROOT = "/tmp/torch"  # noqa: S108  shared on purpose; who may use it is checked
@@ -90,9 +91,20 @@ def name(environ: os._Environ[str] | dict[str, str], uid: int) -> None:
         environ["LOGNAME"] = f"uid_{uid}"
 
 
+def unconstrain(environ: os._Environ[str] | dict[str, str], arguments: list[str]) -> None:
+    """Lift the build constraint of pip.conf from a pip that builds without isolation, which refuses one beside it.
+
+    Isolated builds are held to the image's torch by it; without isolation that torch is the one they see anyway. A
+    blank variable overrides pip's file; one that says anything is the user's own and stays.
+    """
+    if "--no-build-isolation" in arguments or environ.get("PIP_NO_BUILD_ISOLATION"):
+        environ.setdefault("PIP_BUILD_CONSTRAINT", " ")
+
+
 def start() -> None:
     """Do it for this process, silently."""
     try:
+        unconstrain(os.environ, sys.orig_argv)
         name(os.environ, os.getuid())
         point(os.environ, os.geteuid())
     except Exception:  # noqa: BLE001  a cache is no reason to keep Python from starting

@@ -42,13 +42,6 @@ export CUDA_HOME="${{CUDA_HOME:-/{HOME}}}"
 _ARCHS = """\
 export TORCH_CUDA_ARCH_LIST="${{TORCH_CUDA_ARCH_LIST:-{archs}}}"
 """
-_STARTUP = """\
-import os, sys; "--no-build-isolation" in sys.orig_argv and os.environ.setdefault("PIP_BUILD_CONSTRAINT", " ")
-"""
-"""pip refuses that option beside a build constraint, which pip.conf states; a blank one overrides the file.
-
-Without isolation the image's own torch is what an extension is built against, so nothing needs to be held to it.
-"""
 
 
 def links(files: Iterable[str]) -> dict[str, str]:
@@ -79,7 +72,6 @@ def entries(files: Iterable[str], archs: str) -> list[tuple[Entry, Content]]:
     profile = _PROFILE + (_ARCHS.format(archs=archs) if archs else "")
     found += [
         (Entry(path="etc/profile.d/torchkiln-cuda.sh", kind="file", mode=0o644), profile.encode()),
-        (Entry(path=f"{SITE}/torchkiln_devel.pth", kind="file", mode=0o664), _STARTUP.encode()),
     ]
     return sorted(found, key=lambda pair: order(pair[0].path))
 
