@@ -28,7 +28,7 @@ from torchkiln.layers import members, pool, wheel
 from torchkiln.lock.lockfile import Pin
 from torchkiln.oci import digest
 from torchkiln.oci.store import Store
-from torchkiln.plan import WheelSpec
+from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

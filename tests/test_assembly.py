@@ -13,8 +13,9 @@ from torchkiln.lock.lockfile import Inputs
 from torchkiln.matrix.target import Base
 from torchkiln.oci.image import Config
 from torchkiln.oci.store import Store
-from torchkiln.plan import BaseSpec, BytecodeSpec, ImagePlan, WheelSpec
+from torchkiln.plan import ImagePlan
 from torchkiln.project import Project
+from torchkiln.specs import BaseSpec, BytecodeSpec, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

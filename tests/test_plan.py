@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.kiln import ROOT
-from torchkiln import plan
+from torchkiln import plan, specs
 from torchkiln.errors import PlanError
 from torchkiln.lock import baselock, rows
 from torchkiln.lock.baselock import BaseLock
@@ -38,7 +38,7 @@ TARGET = Target(
     required=("*",),
 )
 BASE = BaseLock(packages=(("libpython3.11-minimal", "3.11.2-6+deb12u6"),), digest="sha256:" + "b" * 64)
-SUITE = plan.SuiteSpec(files=(("__main__.py", "c" * 64),), expectation=b"{}")
+SUITE = specs.SuiteSpec(files=(("__main__.py", "c" * 64),), expectation=b"{}")
 
 
 def pin(name: str, size: int = 1, version: str = "1") -> Pin:
@@ -97,7 +97,7 @@ def test_many_small_wheels_share_a_layer() -> None:
     pins = [pin(f"small{n:03}", size=n + 1) for n in range(200)]
     layers = plan.plan(TARGET, lock(*pins, pin("torch", 10**9, "2.5.1")), BASE, SUITE).layers
     assert len(layers) <= plan.LAYER_LIMIT
-    wheels = [spec for spec in layers if isinstance(spec, plan.WheelSpec)]
+    wheels = [spec for spec in layers if isinstance(spec, specs.WheelSpec)]
     assert sum(len(spec.pins) for spec in wheels) == 201
     assert wheels[-2].title == "torch 2.5.1"
     assert max(p.weight for p in wheels[-1].pins) <= min(p.weight for spec in wheels[:-1] for p in spec.pins)
@@ -156,7 +156,7 @@ def test_layers_of_the_base_count() -> None:
         assert len(planned.layers) <= plan.LAYER_LIMIT
         assert planned.layers[count].title == "base bookworm, user and folders"
         assert len({spec.key for spec in planned.layers}) == len(planned.layers)
-        assert [spec.interpreter for spec in planned.layers if isinstance(spec, plan.EnvironmentSpec)] == [
+        assert [spec.interpreter for spec in planned.layers if isinstance(spec, specs.EnvironmentSpec)] == [
             "/usr/local/bin/python3"
         ]
     held = baselock.of_image([layer(n) for n in range(100)], source="x", config="y", python="3.11.2")
@@ -166,15 +166,15 @@ def test_layers_of_the_base_count() -> None:
 
 def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of format, input or option never serves an old layer."""
-    base = plan.BaseSpec(base=TARGET.base, lock=BASE)
+    base = specs.BaseSpec(base=TARGET.base, lock=BASE)
     held = baselock.of_image([layer(1)], source="x", config="y", python="3.11.2")
-    adopted = plan.AdoptionSpec(base=TARGET.base, lock=held)
-    foreign = plan.ForeignSpec(base=TARGET.base, layer=layer(1), number=1, count=1)
-    wheel = plan.WheelSpec(pins=PINS[:1])
-    bytecode = plan.BytecodeSpec(pins=PINS[:1], python="3.11.2")
-    venv = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
-    toolkit = plan.ToolkitSpec(pins=PINS[1:2], archs="9.0")
-    variants: list[plan.LayerSpec] = [
+    adopted = specs.AdoptionSpec(base=TARGET.base, lock=held)
+    foreign = specs.ForeignSpec(base=TARGET.base, layer=layer(1), number=1, count=1)
+    wheel = specs.WheelSpec(pins=PINS[:1])
+    bytecode = specs.BytecodeSpec(pins=PINS[:1], python="3.11.2")
+    venv = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
+    toolkit = specs.ToolkitSpec(pins=PINS[1:2], archs="9.0")
+    variants: list[specs.LayerSpec] = [
         base,
         replace(base, lock=replace(BASE, digest="sha256:" + "d" * 64)),
         replace(base, base=replace(TARGET.base, packages=("python3", "gcc"))),
@@ -212,14 +212,14 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [spec.key for spec in variants]
     assert len(set(keys)) == len(keys)
     for kind in (
-        plan.BaseSpec,
-        plan.ForeignSpec,
-        plan.AdoptionSpec,
-        plan.WheelSpec,
-        plan.BytecodeSpec,
-        plan.EnvironmentSpec,
-        plan.ToolkitSpec,
-        plan.SuiteSpec,
+        specs.BaseSpec,
+        specs.ForeignSpec,
+        specs.AdoptionSpec,
+        specs.WheelSpec,
+        specs.BytecodeSpec,
+        specs.EnvironmentSpec,
+        specs.ToolkitSpec,
+        specs.SuiteSpec,
     ):
         monkeypatch.setattr(kind, "FORMAT", kind.FORMAT + 1)
     assert not {spec.key for spec in variants} & set(keys)
@@ -241,7 +241,7 @@ def test_devel_rows_of_cuda_have_a_toolkit_and_no_other_row_has() -> None:
     devel = replace(TARGET, flavour=Flavour(id="devel"))
     planned = {row.id: plan.plan(row, lock(*PINS), BASE, SUITE) for row in (TARGET, devel)}
     (added,) = [spec for spec in planned[devel.id].layers if spec not in planned[TARGET.id].layers]
-    assert added == plan.ToolkitSpec(pins=PINS[1:2], archs="9.0")
+    assert added == specs.ToolkitSpec(pins=PINS[1:2], archs="9.0")
     assert planned[devel.id].config.env["CUDA_HOME"] == "/opt/cuda"
     assert planned[devel.id].config.env["PATH"].startswith("/opt/venv/bin:/opt/cuda/bin:/usr/local/sbin:")
     assert planned[devel.id].config.env["TORCH_CUDA_ARCH_LIST"] == "9.0"

@@ -14,8 +14,8 @@ from tests.test_plan import BASE, PINS, SUITE, TARGET, lock, pin
 from torchkiln import plan, sharing
 from torchkiln.errors import LockError
 from torchkiln.matrix.target import Gpu
-from torchkiln.plan import WheelSpec
 from torchkiln.sharing import Weight
+from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
     from torchkiln.plan import ImagePlan

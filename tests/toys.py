@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from torchkiln.lock.lockfile import Pin
 from torchkiln.oci import digest
-from torchkiln.plan import WheelSpec
+from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

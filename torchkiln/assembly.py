@@ -19,7 +19,7 @@ from torchkiln.layers.base import table
 from torchkiln.lock import fit
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Image, append, recorded
-from torchkiln.plan import (
+from torchkiln.specs import (
     AdoptionSpec,
     BaseSpec,
     BytecodeSpec,
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from torchkiln.layers.base import BaseResult
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.oci.image import Layer
-    from torchkiln.plan import ImagePlan, LayerSpec
+    from torchkiln.plan import ImagePlan
     from torchkiln.project import Project
+    from torchkiln.specs import LayerSpec
 
 
 def assemble(

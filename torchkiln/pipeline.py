@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Descriptor, Image
     from torchkiln.oci.verify import Mismatch
-    from torchkiln.plan import SuiteSpec
     from torchkiln.project import Project
     from torchkiln.sharing import Family
+    from torchkiln.specs import SuiteSpec
     from torchkiln.validation import ValidationReport
 
 

@@ -1,25 +1,30 @@
-"""Target + Lock → ImagePlan: ordered layer specs with their cache keys, and the config; pure.
-
-A spec says what a layer is made from; its key is a digest of exactly that and of the version of the layer
-format, so a change of either never serves an old layer. Nothing here reads a file or a clock.
-"""
+"""Target + Lock → ImagePlan: ordered layer specs, and the config; pure. Nothing here reads a file or a clock."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import PlanError
 from torchkiln.matrix.target import DEVEL, TRIO
-from torchkiln.oci import digest as digests
-from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
+from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config
+from torchkiln.specs import (
+    AdoptionSpec,
+    BaseSpec,
+    BytecodeSpec,
+    EnvironmentSpec,
+    ForeignSpec,
+    SuiteSpec,
+    ToolkitSpec,
+    WheelSpec,
+)
 
 if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock, Pin
-    from torchkiln.matrix.target import Base, Target
-    from torchkiln.oci.image import Layer
+    from torchkiln.matrix.target import Target
+    from torchkiln.specs import LayerSpec
 
 LAYER_LIMIT = 120
 """Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
@@ -30,208 +35,8 @@ Each is grouped by itself and lies on top of the others, so that an addition cha
 """
 SPARE = LAYER_LIMIT - 2 * sum(ROOM) - 3
 """Layers that a base may have before wheels must share more: beside environment, toolkit and suite."""
-LAYER_TIME = 315619200
-"""1980-01-02T00:00:00Z, the time of every file: zip cannot hold 1979, which 1980-01-01 is west of UTC."""
 NVIDIA = ("nvidia-", "cuda-toolkit")
 """What the names of NVIDIA's wheels begin with; cuda-toolkit is a list of them, and holds nothing itself."""
-
-
-INTERPRETER = "/usr/bin/python3"
-"""Where Debian's and most other bases have it."""
-
-
-def _key(kind: str, version: int, inputs: dict[str, Any]) -> str:
-    document = canonical({"kind": kind, "format": version, **inputs})
-    return f"{kind}-{digests.encoded(digests.of_bytes(document))}"
-
-
-def _named(pins: tuple[Pin, ...]) -> str:
-    first, *others = [f"{pin.name} {pin.version}" for pin in pins]
-    return f"{first} and {len(others)} more" if others else first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseSpec:
-    """The userland."""
-
-    FORMAT: ClassVar[int] = 1
-    base: Base
-    lock: BaseLock
-    recipe: str = ""
-    """Digest of the files of images/bases/<kind>; the builder refuses a spec that names others."""
-    arch: str = "x86_64"
-    """Machine whose packages it holds, as `uname -m` says."""
-
-    @property
-    def key(self) -> str:
-        """Recipe and expected packages."""
-        base = self.base
-        recipe = [self.recipe, base.kind, base.suite, self.arch, base.python, base.mirror, *sorted(base.packages)]
-        inputs = {"recipe": recipe, "components": list(base.components), "lock": self.lock.digest}
-        return _key("base", self.FORMAT, inputs)
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return f"base {self.base.name}"
-
-
-def adopted(base: Base) -> str:
-    """The title of the layer that completes an image that others made: all below it is theirs."""
-    return f"base {base.name}, user and folders"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignSpec:
-    """One layer of an image that others made, as it is."""
-
-    FORMAT: ClassVar[int] = 1
-    base: Base
-    layer: Layer
-    number: int
-    count: int
-
-    @property
-    def key(self) -> str:
-        """The layer itself."""
-        return _key("foreign", self.FORMAT, {"digest": self.layer.descriptor.digest, "diff_id": self.layer.diff_id})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return f"base {self.base.name}, layer {self.number} of {self.count}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptionSpec:
-    """What our images need and an image that others made has not: a user and folders."""
-
-    FORMAT: ClassVar[int] = 1
-    base: Base
-    lock: BaseLock
-    recipe: str = ""
-    """Digest of the files of images/bases/foreign."""
-    arch: str = "x86_64"
-
-    @property
-    def key(self) -> str:
-        """The layers below, what is laid over them, and what they are held against."""
-        base = self.base
-        below = [layer.diff_id for layer in self.lock.layers]
-        held = [self.recipe, self.arch, base.python, base.glibc, base.interpreter, *sorted(base.packages)]
-        return _key("adoption", self.FORMAT, {"layers": below, "held": held})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return adopted(self.base)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WheelSpec:
-    """The files of wheels, without bytecode."""
-
-    FORMAT: ClassVar[int] = 1
-    pins: tuple[Pin, ...]
-
-    @property
-    def key(self) -> str:
-        """Wheels alone: the same layer for every row, base and Python that uses them."""
-        return _key("wheel", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins]})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return _named(self.pins)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BytecodeSpec:
-    """What an interpreter compiles from the modules of wheels."""
-
-    FORMAT: ClassVar[int] = 1
-    pins: tuple[Pin, ...]
-    python: str
-    """Full version of the base's interpreter: the compiler's output may change between patch releases."""
-
-    @property
-    def key(self) -> str:
-        """Wheels and interpreter."""
-        return _key("bytecode", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins], "python": self.python})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return f"bytecode of {_named(self.pins)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentSpec:
-    """/opt/venv around the wheels, and the protection of the trio."""
-
-    FORMAT: ClassVar[int] = 3
-    python: str
-    """Minor, for example `3.11`."""
-    protected: tuple[str, ...]
-    """Constraints such as `torch==2.5.1`."""
-    interpreter: str = INTERPRETER
-    """Where the base's Python is."""
-
-    @property
-    def key(self) -> str:
-        """Python minor and constraints, and the interpreter's place where it is an unusual one."""
-        place = {} if self.interpreter == INTERPRETER else {"interpreter": self.interpreter}
-        return _key("environment", self.FORMAT, {"python": self.python, "protected": list(self.protected), **place})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return "environment"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteSpec:
-    """The validation suite, for users: `torchkiln-doctor`."""
-
-    FORMAT: ClassVar[int] = 1
-    files: tuple[tuple[str, str], ...]
-    """(path below validate/, sha256 hex), sorted."""
-    expectation: bytes
-    """What the suite holds this row against, as JSON, for users' own runs."""
-
-    @property
-    def key(self) -> str:
-        """Content of the suite and of what it expects."""
-        expectation = digests.of_bytes(self.expectation)
-        return _key("suite", self.FORMAT, {"files": [list(file) for file in self.files], "expectation": expectation})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return "validation suite"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolkitSpec:
-    """/opt/cuda: links to NVIDIA's wheels, in the layout that compilers look for."""
-
-    FORMAT: ClassVar[int] = 1
-    pins: tuple[Pin, ...]
-    archs: str
-    """As TORCH_CUDA_ARCH_LIST has it, for login shells."""
-
-    @property
-    def key(self) -> str:
-        """Wheels, and what is compiled for."""
-        return _key("toolkit", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins], "archs": self.archs})
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return "CUDA toolkit"
-
-
-LayerSpec = BaseSpec | ForeignSpec | AdoptionSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | ToolkitSpec | SuiteSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

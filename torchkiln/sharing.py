@@ -11,13 +11,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchkiln.plan import WheelSpec, to_json
+from torchkiln.plan import to_json
+from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from torchkiln.errors import TorchkilnError
-    from torchkiln.plan import ImagePlan, LayerSpec
+    from torchkiln.plan import ImagePlan
+    from torchkiln.specs import LayerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sabotage.sabotaged_layers import ELF, SITE, TARGET, Member, Parts, contents
 from torchkiln.inspect import files, settings, versions
-from torchkiln.plan import adopted
+from torchkiln.specs import adopted
 
 if TYPE_CHECKING:
     from torchkiln.inspect.subject import Subject

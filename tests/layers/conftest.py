@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from torchkiln import home as homes
-from torchkiln import plan
+from torchkiln import specs
 from torchkiln.layers.base import debian
 from torchkiln.lock import baselock
 from torchkiln.matrix import schema
@@ -30,7 +30,7 @@ class Made:
 
     home: Home
     store: Store
-    spec: plan.BaseSpec
+    spec: specs.BaseSpec
     recipe: Recipe
     result: BaseResult
 
@@ -40,7 +40,7 @@ def _made(name: str, folder: Path) -> Made:
     home = homes.prepare(homes.Home(folder))
     recipe = debian.recipe()
     lock = baselock.read(ROOT / "images" / "locks" / f"base-{name}.txt")
-    spec = plan.BaseSpec(base=schema.load(ROOT / "matrix.yaml").bases[name], lock=lock, recipe=recipe.digest)
+    spec = specs.BaseSpec(base=schema.load(ROOT / "matrix.yaml").bases[name], lock=lock, recipe=recipe.digest)
     store = Store(home.store)
     result = debian.build(home, store, spec, recipe=recipe, frozen=False, environment=os.environ)
     return Made(home=home, store=store, spec=spec, recipe=recipe, result=result)

@@ -14,7 +14,7 @@ from torchkiln import process
 from torchkiln.errors import HostError, ImageError
 from torchkiln.layers.archive import Entry, directory, directory_mode, header, order, write_layer
 from torchkiln.oci.store import Store
-from torchkiln.plan import LAYER_TIME
+from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
     from pathlib import Path

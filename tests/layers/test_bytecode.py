@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.toys import SITE, make_wheel, pin, unpacked
-from torchkiln import plan, rootfs
+from torchkiln import rootfs, specs
 from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.errors import WheelError
@@ -38,9 +38,9 @@ FILES = {
 }
 
 
-def spec(*paths: Path, python: str = "3.11.2") -> plan.BytecodeSpec:
+def spec(*paths: Path, python: str = "3.11.2") -> specs.BytecodeSpec:
     """Bytecode of these wheels."""
-    return plan.BytecodeSpec(pins=tuple(pin(path) for path in paths), python=python)
+    return specs.BytecodeSpec(pins=tuple(pin(path) for path in paths), python=python)
 
 
 def located(*paths: Path) -> dict[str, Path]:
@@ -73,8 +73,8 @@ def test_names(tmp_path: Path) -> None:
 def test_a_pyc_is_of_the_timestamp_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flags zero, the layers' time, the source's size (PEP 552), whatever SOURCE_DATE_EPOCH says."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
-    data = compiler.compiled(b"x = 1\n", "/opt/x.py", plan.LAYER_TIME)
-    header = importlib.util.MAGIC_NUMBER + bytes(4) + plan.LAYER_TIME.to_bytes(4, "little") + b"\6\0\0\0"
+    data = compiler.compiled(b"x = 1\n", "/opt/x.py", specs.LAYER_TIME)
+    header = importlib.util.MAGIC_NUMBER + bytes(4) + specs.LAYER_TIME.to_bytes(4, "little") + b"\6\0\0\0"
     assert data[:16] == header
     code = marshal.loads(data[16:])  # noqa: S302  our own
     assert isinstance(code, types.CodeType)
@@ -197,8 +197,8 @@ def test_python_uses_it_until_a_module_is_edited(bookworm: Made, tmp_path: Path)
     """Every module of the wheel is loaded from bytecode; an edit in a derived image takes effect."""
     path = make_wheel(tmp_path, files=FILES)
     home, store, base = bookworm.home, bookworm.store, bookworm.result.layers[0]
-    files = wheel.build(store, plan.WheelSpec(pins=(pin(path),)), located(path))
-    venv = environment.build(store, plan.EnvironmentSpec(python="3.11", protected=()))
+    files = wheel.build(store, specs.WheelSpec(pins=(pin(path),)), located(path))
+    venv = environment.build(store, specs.EnvironmentSpec(python="3.11", protected=()))
     (compiled,) = bytecode.build_all(home, store, [base], [spec(path)], located(path)).values()
     layers: tuple[Layer, ...] = (base, files, venv, compiled)
     image = Image(config=Config(user="1000:0", env={"PATH": "/opt/venv/bin:/usr/bin:/bin"}), layers=layers)

@@ -21,7 +21,7 @@ import pytest
 
 from tests.layers.conftest import ROOT
 from tests.toys import unpacked
-from torchkiln import plan, rootfs
+from torchkiln import rootfs, specs
 from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.errors import BaseError, HostError, PlanError
@@ -100,9 +100,9 @@ def _bytes(content: Content) -> bytes:
     return content or b""
 
 
-def spec(packages: tuple[tuple[str, str], ...]) -> plan.BaseSpec:
+def spec(packages: tuple[tuple[str, str], ...]) -> specs.BaseSpec:
     """A base with a lock of these packages."""
-    return plan.BaseSpec(base=BASE, lock=baselock.make(packages), recipe=RECIPE.digest)
+    return specs.BaseSpec(base=BASE, lock=baselock.make(packages), recipe=RECIPE.digest)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_bytecode_of_packages_fits_the_layers_time(tmp_path: Path) -> None:
         member("usr/lib/python3.11/__pycache__/lost.cpython-311.pyc", hashed),
     )
     stamped = found["usr/lib/python3.11/__pycache__/os.cpython-311.pyc"][1]
-    assert stamped == b"\xa7\r\r\n" + bytes(4) + plan.LAYER_TIME.to_bytes(4, "little") + b"\6\0\0\0" + b"code"
+    assert stamped == b"\xa7\r\r\n" + bytes(4) + specs.LAYER_TIME.to_bytes(4, "little") + b"\6\0\0\0" + b"code"
     assert found["usr/lib/python3.11/__pycache__/lost.cpython-311.pyc"][1] == hashed
 
 
@@ -391,7 +391,7 @@ def test_another_recipe_is_refused(home: Home) -> None:
         debian.build(home, Store(home.store), planned, recipe=RECIPE, frozen=False, environment={})
 
 
-def known(home: Home, planned: plan.BaseSpec, entry: dict[str, object]) -> Store:
+def known(home: Home, planned: specs.BaseSpec, entry: dict[str, object]) -> Store:
     """A store that holds the planned base already, with `entry` added to its index."""
     store = Store(home.store)
     data = (Entry(path="var/lib/dpkg/status", kind="file", mode=0o644), STATUS.encode())
@@ -439,7 +439,7 @@ from torchkiln import home as homes
 from torchkiln.layers.base import debian
 from torchkiln.matrix import schema
 from torchkiln.oci.store import Store
-from torchkiln.plan import BaseSpec
+from torchkiln.specs import BaseSpec
 from torchkiln.lock import baselock
 root, where = Path(sys.argv[1]), Path(sys.argv[2])
 home = homes.prepare(homes.Home(where))
@@ -500,10 +500,10 @@ def test_the_real_base_is_lean_and_whole(bookworm: Made) -> None:
     assert (files["usr/bin/chage"][0].mode, files["usr/bin/chage"][0].gid) == (0o2755, 42)
     assert files["tmp"][0].mode == files["workspace"][0].mode == 0o1777
     assert files["root"][0].mode == 0o700
-    assert {entry.mtime for entry, _ in files.values()} == {plan.LAYER_TIME}
+    assert {entry.mtime for entry, _ in files.values()} == {specs.LAYER_TIME}
     assert not [name for name in files if name.startswith("dev/")]
     pyc = files["usr/lib/python3.11/__pycache__/os.cpython-311.pyc"][1]
-    assert pyc[4:12] == bytes(4) + plan.LAYER_TIME.to_bytes(4, "little")
+    assert pyc[4:12] == bytes(4) + specs.LAYER_TIME.to_bytes(4, "little")
 
 
 @pytest.mark.network
@@ -521,7 +521,7 @@ def test_capabilities_of_packages_are_in_the_layer(home: Home) -> None:
     if os.geteuid() != 0:
         pytest.skip("file capabilities need root")
     base = replace(BASE, packages=("libcap2-bin", "iputils-ping"))
-    planned = plan.BaseSpec(base=base, lock=baselock.make(()), recipe=RECIPE.digest)
+    planned = specs.BaseSpec(base=base, lock=baselock.make(()), recipe=RECIPE.digest)
     recipe = replace(debian.recipe(), rootfs={})
     planned = replace(planned, recipe=recipe.digest)
     store = Store(home.store)
@@ -602,7 +602,7 @@ def test_trixie_is_lean_and_whole(trixie: Made) -> None:
     assert files["usr/bin/su"][0].mode == 0o4755
     assert b"torch:*:3653:" in files["etc/shadow"][1]
     pyc = files["usr/lib/python3.13/__pycache__/os.cpython-313.pyc"][1]
-    assert pyc[4:12] == bytes(4) + plan.LAYER_TIME.to_bytes(4, "little")
+    assert pyc[4:12] == bytes(4) + specs.LAYER_TIME.to_bytes(4, "little")
     assert trixie.result.packages.python.startswith("3.13.")
 
 

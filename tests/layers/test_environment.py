@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.test_plan import TARGET
-from torchkiln import plan, rootfs
+from torchkiln import plan, rootfs, specs
 from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.layers import environment, startup
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from tests.layers.conftest import Made
 
-SPEC = plan.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
+SPEC = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
 CONTENT = {3: "sha256:f89ad4eb9db54f12611051a907bcf0aca34eb722c1914ef8cae0c82e9d242a85"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 
 
-def files(spec: plan.EnvironmentSpec = SPEC) -> dict[str, tuple[Entry, str]]:
+def files(spec: specs.EnvironmentSpec = SPEC) -> dict[str, tuple[Entry, str]]:
     """Entries and texts by path."""
     found = environment.entries(spec)
     return {entry.path: (entry, content.decode() if isinstance(content, bytes) else "") for entry, content in found}
@@ -44,7 +44,7 @@ def files(spec: plan.EnvironmentSpec = SPEC) -> dict[str, tuple[Entry, str]]:
 def test_other_content_needs_another_format(tmp_path: Path) -> None:
     """A layer key says the format, not the content: whoever changes a file here raises EnvironmentSpec.FORMAT."""
     made = environment.build(Store(tmp_path), SPEC)
-    assert {plan.EnvironmentSpec.FORMAT: made.diff_id} == CONTENT
+    assert {specs.EnvironmentSpec.FORMAT: made.diff_id} == CONTENT
 
 
 def test_the_venv_is_one_for_every_minor() -> None:

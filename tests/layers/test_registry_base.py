@@ -10,7 +10,7 @@ import pytest
 from tests import toyregistry
 from tests.toyregistry import Toy, tar
 from tests.toys import unpacked
-from torchkiln import plan
+from torchkiln import plan, specs
 from torchkiln.errors import BaseError, LockError, PlanError, StaleLockError
 from torchkiln.layers.base import foreign, recipe, registry
 from torchkiln.lock import baselock, rows
@@ -91,8 +91,8 @@ def build(home: Home, base: Base, locked: BaseLock) -> BaseResult:
     store = Store(home.store)
     registry.fetch(store, base, locked, machine="x86_64", environment={})
     *below, adoption = plan.base_specs(target(base), locked, recipe.read("foreign").digest)
-    assert isinstance(adoption, plan.AdoptionSpec)
-    return foreign.build(home, store, [spec for spec in below if isinstance(spec, plan.ForeignSpec)], adoption)
+    assert isinstance(adoption, specs.AdoptionSpec)
+    return foreign.build(home, store, [spec for spec in below if isinstance(spec, specs.ForeignSpec)], adoption)
 
 
 def test_an_image_that_holds_everything_becomes_a_base(home: Home, toy: Toy) -> None:
@@ -231,7 +231,7 @@ def test_an_image_is_judged_when_it_is_built_too(home: Home, toy: Toy) -> None:
 def test_another_recipe_is_refused(home: Home, toy: Toy) -> None:
     """A plan and a builder that disagree make no layer."""
     base = at(toy, FILES)
-    adoption = plan.AdoptionSpec(base=base, lock=lock(home, base), recipe="sha256:other")
+    adoption = specs.AdoptionSpec(base=base, lock=lock(home, base), recipe="sha256:other")
     with pytest.raises(PlanError, match="another recipe"):
         foreign.build(home, Store(home.store), [], adoption)
 

@@ -27,7 +27,7 @@ from torchkiln.layers.base.distribution import SUITES, UBUNTU
 from torchkiln.lock import baselock
 from torchkiln.matrix import schema
 from torchkiln.oci.store import Store
-from torchkiln.plan import BaseSpec
+from torchkiln.specs import BaseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,9 @@ from torchkiln.lock import baselock, fit, lockfile, resolve
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import select
 from torchkiln.oci.image import Config
-from torchkiln.plan import BaseSpec, ImagePlan, WheelSpec
+from torchkiln.plan import ImagePlan
 from torchkiln.project import Project
+from torchkiln.specs import BaseSpec, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,7 +17,8 @@ from torchkiln.matrix import facts, schema
 from torchkiln.matrix.factfile import Facts, NeedFact, WheelFact
 from torchkiln.matrix.target import Accelerator, Target, select
 from torchkiln.oci.image import Config
-from torchkiln.plan import BaseSpec, ImagePlan, WheelSpec
+from torchkiln.plan import ImagePlan
+from torchkiln.specs import BaseSpec, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kiln import ROOT, ROW
-from torchkiln import fetch, pipeline, plan, rootfs
+from torchkiln import fetch, pipeline, rootfs, specs
 from torchkiln import home as homes
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.layers import toolkit, wheel
@@ -67,8 +67,8 @@ def devel_image(built_image: BuiltImage) -> BuiltImage:
     lock = lockfile.parse(Path(__file__).with_name("toolkit.txt").read_text())
     paths = fetch.fetch(home, lock, environment=os.environ)
     layers = [
-        wheel.build(store, plan.WheelSpec(pins=lock.pins), paths),
-        toolkit.build(store, plan.ToolkitSpec(pins=lock.pins, archs="9.0"), paths),
+        wheel.build(store, specs.WheelSpec(pins=lock.pins), paths),
+        toolkit.build(store, specs.ToolkitSpec(pins=lock.pins, archs="9.0"), paths),
     ]
     config = built_image.image.config
     env = {**config.env, "PATH": f"/opt/cuda/bin:{config.env['PATH']}", "CUDA_HOME": "/opt/cuda"}

@@ -20,7 +20,7 @@ from torchkiln.oci.image import (
     manifest_bytes,
     manifest_descriptor,
 )
-from torchkiln.plan import LAYER_TIME
+from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

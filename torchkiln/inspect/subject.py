@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchkiln.inspect import listing
-from torchkiln.plan import adopted, config
+from torchkiln.plan import config
+from torchkiln.specs import adopted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

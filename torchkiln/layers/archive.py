@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 from torchkiln.errors import HostError, ImageError
 from torchkiln.layers.deflate import GzipWriter
 from torchkiln.oci.image import LAYER_TYPE, Layer
-from torchkiln.plan import LAYER_TIME
+from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

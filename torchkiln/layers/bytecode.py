@@ -24,7 +24,7 @@ from torchkiln.console import note, warn
 from torchkiln.errors import HostError, WheelError
 from torchkiln.layers import compiler, install, members
 from torchkiln.layers.archive import Entry, order, stretch, write_layer
-from torchkiln.plan import INTERPRETER, LAYER_TIME
+from torchkiln.specs import INTERPRETER, LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torchkiln.layers.archive import Content
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
-    from torchkiln.plan import BytecodeSpec
+    from torchkiln.specs import BytecodeSpec
 
 PORTION = 400
 """Modules compiled by one process; changing it changes the layers' bytes, so it needs a new BytecodeSpec.FORMAT."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchkiln.layers.archive import Content
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
-    from torchkiln.plan import EnvironmentSpec
+    from torchkiln.specs import EnvironmentSpec
 
 VARIABLES = {
     "LANG": "C.UTF-8",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.errors import ImageError
 from torchkiln.layers.archive import Entry, order, write_layer
-from torchkiln.plan import SuiteSpec
+from torchkiln.specs import SuiteSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

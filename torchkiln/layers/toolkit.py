@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchkiln.layers.archive import Content
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
-    from torchkiln.plan import ToolkitSpec
+    from torchkiln.specs import ToolkitSpec
 
 HOME = "opt/cuda"
 COMPILER = "bin/nvcc"

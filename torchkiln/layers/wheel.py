@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import Pin
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
-    from torchkiln.plan import WheelSpec
+    from torchkiln.specs import WheelSpec
 
 
 def build(store: Store, spec: WheelSpec, paths: Mapping[str, Path]) -> Layer:

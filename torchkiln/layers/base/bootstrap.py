@@ -15,7 +15,7 @@ from torchkiln.layers.base import distribution as distributions
 from torchkiln.layers.base import privilege
 from torchkiln.matrix.target import ARCH
 from torchkiln.oci.image import ARCHITECTURES
-from torchkiln.plan import LAYER_TIME
+from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

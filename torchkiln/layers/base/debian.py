@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Base
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
-    from torchkiln.plan import BaseSpec
+    from torchkiln.specs import BaseSpec
 
 _SHOWN = 20
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Base
     from torchkiln.oci.image import Config, Layer
     from torchkiln.oci.store import Store
-    from torchkiln.plan import AdoptionSpec, ForeignSpec
+    from torchkiln.specs import AdoptionSpec, ForeignSpec
 
 KIND = "foreign"
 """The folder of images/bases with what is laid over such images."""

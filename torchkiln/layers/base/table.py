@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.layers.base import debian, dockerfile, foreign, registry
 from torchkiln.layers.base import recipe as recipes
-from torchkiln.plan import AdoptionSpec, BaseSpec, ForeignSpec
+from torchkiln.specs import AdoptionSpec, BaseSpec, ForeignSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.matrix.target import Base, Target
     from torchkiln.oci.digest import Digest
-    from torchkiln.plan import LayerSpec
     from torchkiln.project import Project
+    from torchkiln.specs import LayerSpec
 
 
 def recipe(base: Base) -> Digest:

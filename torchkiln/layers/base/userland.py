@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torchkiln.errors import BaseError
 from torchkiln.layers.archive import Entry, order, stretch
-from torchkiln.plan import LAYER_TIME
+from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
