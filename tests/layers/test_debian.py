@@ -331,7 +331,7 @@ def test_keys_that_are_not_here_are_named_with_their_package(tmp_path: Path) -> 
     lost = replace(UBUNTU, keyring=str(tmp_path / "ubuntu.gpg"))
     with pytest.raises(HostError, match=r"keys of the jammy archive") as raised:
         distribution.keyring(JAMMY, lost)
-    assert raised.value.remedy == "apt-get install ubuntu-keyring"
+    assert raised.value.remedy == "apt-get install ubuntu-archive-keyring"
     with pytest.raises(HostError, match=r"other\.gpg") as raised:
         distribution.keyring(replace(JAMMY, keyring=str(tmp_path / "other.gpg")), lost)
     assert raised.value.remedy == "correct its `keyring`"

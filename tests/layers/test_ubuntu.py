@@ -168,7 +168,7 @@ def test_keys_of_somebody_else_are_refused(home: Home, archive: Archive, jammy: 
     row = replace(jammy, keyring="/usr/share/keyrings/debian-archive-keyring.gpg")
     with pytest.raises(BaseError, match="key is unknown") as raised:
         build(home, row, archive.address)
-    assert "ubuntu-keyring" in raised.value.remedy
+    assert "ubuntu-archive-keyring" in raised.value.remedy
 
 
 def test_the_mirror_of_the_row_binds(home: Home, archive: Archive, jammy: Base) -> None:

@@ -39,7 +39,7 @@ UBUNTU = Distribution(
     mirror="TORCHKILN_UBUNTU_MIRROR",
     pockets=("", "-updates", "-security"),
     keyring="/usr/share/keyrings/ubuntu-archive-keyring.gpg",
-    package="ubuntu-keyring",
+    package="ubuntu-archive-keyring",
 )
 KNOWN = {one.name: one for one in (DEBIAN, UBUNTU)}
 
