@@ -40,10 +40,10 @@ def test_an_unknown_target_names_the_nearest(wrong: str, near: str) -> None:
 
 
 def test_the_driver_floor_is_that_of_accelerator_and_gpu() -> None:
-    """CUDA 12.8 starts on branch 525, a Blackwell card does not."""
+    """CUDA 12.8 starts on branch 525, a Blackwell card does not; ROCm has the oldest amdgpu that AMD tests it with."""
     rows = {target.id: target for target in schema.load(Path(__file__).parents[2] / "matrix.yaml").targets}
     floors = {name: rows[name].driver_floor for name in ("torch28-cu128", "torch28-cu128-rtx5090", "torch25-rocm62")}
-    assert floors == {"torch28-cu128": "525.60.13", "torch28-cu128-rtx5090": "570", "torch25-rocm62": ""}
+    assert floors == {"torch28-cu128": "525.60.13", "torch28-cu128-rtx5090": "570", "torch25-rocm62": "6.0"}
 
 
 def test_what_a_base_holds_is_listed_for_each_architecture() -> None:

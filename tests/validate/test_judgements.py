@@ -177,3 +177,11 @@ def test_doctor_tells_a_gpu_row_how_to_get_its_gpu() -> None:
 def test_unknown_user_is_told_from_a_known_one(environ: dict[str, str], name: str, known: str) -> None:
     """No passwd row, no name, and no home but the root folder; whatever says more is named."""
     assert compile_random_uid.known_by(environ, name) == known
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [("6.0.5", "pass"), ("6.12.12", "pass"), ("5.18.13", "environment"), ("", "pass")]
+)
+def test_an_old_amdgpu_is_the_hosts(version: str, status: str) -> None:
+    """The kernel's own driver has no version, and is not judged by one."""
+    assert gpu_driver.amdgpu(Expect(kind="rocm", driver_floor="6.0"), version).status == status

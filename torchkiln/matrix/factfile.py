@@ -222,6 +222,14 @@ class NeedFact(Row):
     confidence: Text = ""
 
 
+class KernelFloorFact(Row):
+    """The oldest kernel driver that AMD tests with a ROCm."""
+
+    rocm: str
+    """Major and minor."""
+    kmd: Text
+
+
 class Facts(Row):
     """Every table that is asked."""
 
@@ -236,6 +244,7 @@ class Facts(Row):
     capabilities: tuple[CapabilityFact, ...]
     machines: tuple[str, ...]
     kernel_drivers: tuple[KernelDriverFact, ...]
+    kernel_floors: tuple[KernelFloorFact, ...]
     run_options: tuple[OptionFact, ...]
     hazards: tuple[HazardFact, ...]
     numpy: tuple[NumpyFact, ...]
@@ -266,6 +275,7 @@ def read(path: Path = FACTS) -> Facts:
             "capabilities": found["capabilities"]["rows"],
             "machines": found["machines"],
             "kernel_drivers": found["rocm"]["kernel_driver_vs_userspace"]["rows"],
+            "kernel_floors": found["rocm"]["kernel_driver_vs_userspace"]["oldest_listed_kmd_for_userspace"],
             "run_options": found["run_options"]["rows"],
             "hazards": found["hazards"]["rows"],
             "numpy": found["numpy"]["rows"],

@@ -121,6 +121,12 @@ def kernel_drivers(facts: Facts, rocm: str) -> tuple[str, ...]:
     return tuple(row.kmd for row in facts.kernel_drivers if row.tested(rocm))
 
 
+def kernel_floor(facts: Facts, rocm: str) -> str:
+    """The oldest branch of the amdgpu driver that AMD tests with a ROCm (`6.0`); empty if that is not established."""
+    minor = ".".join(rocm.split(".")[:2])
+    return next((row.kmd.removesuffix(".x") for row in facts.kernel_floors if row.rocm == minor), "")
+
+
 def gpu_driver(facts: Facts, arch: str) -> str:
     """The oldest driver branch that knows a GPU, where one is stated; else empty."""
     return next((row.driver_min for row in facts.gpus if row.target == arch and row.driver_min), "")
@@ -170,9 +176,10 @@ def _arch_names(capability: str) -> tuple[str, ...]:
 def complete(facts: Facts, stated: Accelerator, torch: str) -> Accelerator:
     """An accelerator with what the facts know of it for one torch."""
     drivers = driver(facts, stated.variant, torch)
+    kernel = kernel_floor(facts, stated.version) if stated.kind == "rocm" else ""
     return replace(
         stated,
-        driver_floor=drivers.minor_compat if drivers else "",
+        driver_floor=drivers.minor_compat if drivers else kernel,
         driver_full=drivers.full if drivers else "",
         archs=archs(facts, stated.variant, torch),
         by_default=default_variant(facts, torch) == stated.variant,

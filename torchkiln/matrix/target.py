@@ -87,7 +87,7 @@ class Accelerator:
     version: str = ""
     """`12.4`, `6.2`; empty for cpu: what torch.version.cuda or .hip starts with."""
     driver_floor: str = ""
-    """Oldest driver that starts it, by minor-version compatibility."""
+    """Oldest driver that starts it, by minor-version compatibility; for ROCm the oldest that AMD tests it with."""
     driver_full: str = ""
     """Driver with every feature of that toolkit."""
     archs: tuple[str, ...] = ()

@@ -34,8 +34,8 @@ def run(expect: Expect, _context: Context) -> Result:
     """CUDA through libcuda and NVML; ROCm through its kernel module."""
     if expect.kind == "rocm":
         module = Path("/sys/module/amdgpu/version")
-        version = module.read_text(encoding="ascii").strip() if module.is_file() else "built into the kernel"
-        return passed(f"amdgpu {version}", driver=version)
+        version = module.read_text(encoding="ascii").strip() if module.is_file() else ""
+        return amdgpu(expect, version)
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -50,6 +50,13 @@ def run(expect: Expect, _context: Context) -> Result:
     if parts(driver) < parts(expect.driver_floor):
         return host_fault(f"driver {driver or 'unknown'} is older than the row's floor {expect.driver_floor}", **data)
     return passed(f"driver {driver}, for CUDA {data['cuda_of_driver']}", **data)
+
+
+def amdgpu(expect: Expect, version: str) -> Result:
+    """A driver of AMD's packages has a version, the kernel's own has none; pure."""
+    if version and parts(version) < parts(expect.driver_floor):
+        return host_fault(f"amdgpu {version} is older than the row's floor {expect.driver_floor}", driver=version)
+    return passed(f"amdgpu {version or 'of the kernel itself'}", driver=version)
 
 
 def driver_version() -> str:
