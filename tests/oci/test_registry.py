@@ -10,19 +10,20 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from tests import toyregistry
 from tests.toyregistry import Toy, tar
 from torchkiln.errors import FetchError, HashMismatchError, ImageError, TorchkilnError
 from torchkiln.oci import digest as digests
-from torchkiln.oci import registry
-from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, PLAIN_TYPE, Config, Image, Layer
+from torchkiln.oci import reference, registry
+from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, Config, Image, Layer
 from torchkiln.oci.pull import Pulled, pull
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 ONE, TWO = tar({"etc/one": b"1" * 5000}), tar({"etc/two": random.Random(1).randbytes(400_000)})  # noqa: S311  no secret
@@ -196,7 +197,7 @@ def test_credentials_of_netrc_are_used(toy: Toy, store: Store, tmp_path: Path) -
             pulled(toy, store, digest)
         assert "netrc" in raised.value.remedy
         assert pulled(toy, store, digest, netrc=netrc).image.layers
-    with registry.connected(registry.parse(toy.at(digest)), {"NETRC": str(netrc)}) as client:
+    with registry.connected(reference.parse(toy.at(digest)), {"NETRC": str(netrc)}) as client:
         client.manifest(digests.parse(digest))
         toy.expired.add("Bearer good0")
         client.manifest(digests.parse(digest))
@@ -222,30 +223,74 @@ def test_a_registry_that_leads_in_circles_is_told(toy: Toy, store: Store) -> Non
         pulled(toy, store, digest)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "127.0.0.1/x:latest",
-        "127.0.0.1/x@sha256:12",
-        "x@sha256:" + "a" * 64,
-        "127.0.0.1/../x@sha256:" + "a" * 64,
-        "127.0.0.1/x?y@sha256:" + "a" * 64,
-        "user:word@127.0.0.1/x@sha256:" + "a" * 64,
-        "127.0.0.1/x@sha512:" + "a" * 128,
-    ],
-)
-def test_only_digests_name_images(text: str) -> None:
-    """A tag may move; a path, a query or a password has no place in a name."""
-    with pytest.raises(ImageError):
-        registry.parse(text)
+def asked_of(answers: Mapping[str, httpx.Response], netrc: Path) -> tuple[list[tuple[str, str]], TorchkilnError]:
+    """Ask a registry elsewhere for a manifest: which hosts were asked, with what kind of credentials; and the error."""
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append((request.url.host, request.headers.get("Authorization", "").partition(" ")[0]))
+        return answers[request.url.host]
+
+    digest = digests.of_bytes(b"")
+    image = reference.parse(f"one.example/x@{digest}")
+    with registry.connected(image, {"NETRC": str(netrc)}, sleep=lambda _seconds: None) as found:
+        found.client._mounts.clear()  # a proxy of this machine would otherwise take the requests
+        found.client._transport = httpx.MockTransport(answer)
+        with pytest.raises(TorchkilnError) as raised:
+            found.manifest(digest)
+    return seen, raised.value
 
 
-def test_plain_http_is_for_this_machine_alone() -> None:
-    """Other hosts are asked by HTTPS; the hub's own images lie in a folder."""
-    at = "@sha256:" + "a" * 64
-    assert registry.parse(f"localhost:5000/x{at}").address == "http://localhost:5000/v2/x"
-    assert registry.parse(f"127.0.0.1.example.org/x{at}").address == "https://127.0.0.1.example.org/v2/x"
-    assert registry.parse(f"docker.io/debian{at}").address == "https://registry-1.docker.io/v2/library/debian"
+def challenge(realm: str) -> httpx.Response:
+    """An answer that sends its client away for a token."""
+    return httpx.Response(401, headers={"WWW-Authenticate": f'bearer realm="{realm}",service="x"'})
+
+
+def test_credentials_of_another_host_never_become_a_token(tmp_path: Path) -> None:
+    """A registry that names a host of the user's as its place for tokens would be shown what that host answers."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine two.example login me password mine\n")
+    answers = {
+        "one.example": challenge("https://two.example/t"),
+        "two.example": httpx.Response(200, stream=httpx.ByteStream(b'{"token": "a b"}')),
+    }
+    seen, error = asked_of(answers, netrc)
+    assert seen == [("one.example", ""), ("two.example", "")]
+    assert "no token" in str(error)
+    assert "a b" not in str(error)
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1:9/t", "https://localhost/t", "http://[::1]/t"])
+def test_no_registry_elsewhere_leads_to_this_machine(tmp_path: Path, place: str) -> None:
+    """Neither for a token nor by a redirect: what listens here alone may trust whoever asks."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine one.example login me password mine\n")
+    seen, error = asked_of({"one.example": challenge(place)}, netrc)
+    assert seen == [("one.example", "Basic")]
+    assert "leads to this machine" in str(error)
+    here = {httpx.URL(place).host: httpx.Response(200)}
+    redirects = {"one.example": httpx.Response(307, headers={"Location": place})}
+    seen, error = asked_of(redirects | here, netrc)
+    assert seen == [("one.example", "Basic"), (httpx.URL(place).host, "")]
+    assert "leads to this machine" in str(error)
+
+
+def test_no_hop_on_the_way_is_in_the_clear(tmp_path: Path) -> None:
+    """A redirect by plain HTTP is told even where it leads back to HTTPS."""
+    answers = {
+        "one.example": httpx.Response(307, headers={"Location": "http://two.example/"}),
+        "two.example": httpx.Response(307, headers={"Location": "https://three.example/"}),
+        "three.example": httpx.Response(200),
+    }
+    assert "plain HTTP" in str(asked_of(answers, tmp_path / "none")[1])
+
+
+def test_a_document_without_an_end_is_an_error(toy: Toy, store: Store) -> None:
+    """Lists in lists in lists are no reason to fall over."""
+    data = b"[" * 100_000
+    toy.manifests[digests.of_bytes(data)] = (MANIFEST_TYPE, data)
+    with pytest.raises(ImageError, match="no JSON"):
+        pulled(toy, store, digests.of_bytes(data))
 
 
 @pytest.mark.registry

@@ -12,7 +12,8 @@ from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import document as documents
 from torchkiln.oci.image import ARCHITECTURES, CONFIG_TYPE, LAYER_TYPE, PLAIN_TYPE, Descriptor, Image, Layer
-from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected, parse, parsed
+from torchkiln.oci.reference import parse
+from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,12 +15,14 @@ from torchkiln import credentials, network
 from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE
+from torchkiln.oci.reference import LOOPBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Descriptor
+    from torchkiln.oci.reference import Reference
     from torchkiln.oci.store import BlobWriter, Store
 
 _T = TypeVar("_T")
@@ -34,13 +36,8 @@ TRIES = 5
 """In a row without progress."""
 RETRIED = {408, 429, 500, 502, 503, 504}
 LONGEST_WAIT = 60
-HUB = {"docker.io": "registry-1.docker.io"}
-"""Names of images, where they are served by another host."""
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-"""Where a registry may speak plain HTTP."""
-_REFERENCE = re.compile(
-    r"(?P<host>[A-Za-z0-9.-]+(:\d{1,5})?)/(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)@(?P<digest>sha256:[0-9a-f]{64})"
-)
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What may stand after `Bearer` (RFC 6750, 2.1)."""
 
 
 class _AgainError(Exception):
@@ -49,32 +46,6 @@ class _AgainError(Exception):
     def __init__(self, what: str, wait: float = 0) -> None:
         super().__init__(what)
         self.wait = wait
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """An image by digest."""
-
-    host: str
-    """With its port, if it has one."""
-    repository: str
-    digest: Digest
-
-    @property
-    def address(self) -> str:
-        """Where its repository is served; plain HTTP on this machine only."""
-        scheme = "http" if self.host.partition(":")[0] in LOOPBACK else "https"
-        return f"{scheme}://{HUB.get(self.host, self.host)}/v2/{self.repository}"
-
-
-def parse(text: str) -> Reference:
-    """`HOST/REPOSITORY@sha256:…`; ImageError for anything else, tags among it."""
-    found = _REFERENCE.fullmatch(text)
-    if not found:
-        raise ImageError(f"not HOST/REPOSITORY@sha256:…: {text[:200]!r}", remedy="a tag may move, a digest does not")
-    host, name = found["host"], found["name"]
-    bare = host in HUB and "/" not in name  # the hub's own images are in a folder that their names leave out
-    return Reference(host=host, repository=f"library/{name}" if bare else name, digest=digests.parse(found["digest"]))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,7 +140,8 @@ class Registry:
             sent = {**headers, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
             with self.client.stream("GET", f"{self.reference.address}/{path}", headers=sent) as response:
                 challenge = response.headers.get("WWW-Authenticate", "")
-                if response.status_code == httpx.codes.UNAUTHORIZED and first and challenge.startswith("Bearer "):
+                asked = challenge.lower().startswith("bearer ")  # a scheme's case doesn't matter (RFC 9110, 11.1)
+                if response.status_code == httpx.codes.UNAUTHORIZED and first and asked:
                     self.token = self._asked(dict(re.findall(r'(\w+)="([^"]*)"', challenge)))
                     continue
                 self._judge(response, path)
@@ -178,7 +150,8 @@ class Registry:
 
     def _judge(self, response: httpx.Response, path: str) -> None:
         status = response.status_code
-        _secure(response.url)
+        for one in (*response.history, response):
+            self._secure(one.url)
         if status in RETRIED:
             after = response.headers.get("Retry-After", "")
             wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
@@ -193,26 +166,36 @@ class Registry:
             raise FetchError(f"{path}: {status} {response.reason_phrase}", where=self.where, remedy=remedy)
 
     def _asked(self, challenge: Mapping[str, str]) -> str:
-        """A token for pulling, with the registry's credentials if there are any (distribution's token documents)."""
+        """A token for pulling, with the registry's credentials if there are any (distribution's token documents).
+
+        No others are sent, whatever place the registry names: the answer becomes a token that the registry is shown.
+        """
         try:
             realm = httpx.URL(challenge.get("realm", ""))
         except httpx.InvalidURL as error:
             raise FetchError(f"the registry names no place for tokens: {error}", where=self.where) from error
-        _secure(realm)
+        self._secure(realm)
         known = credentials.find(self.environment, f"https://{self.reference.host}")
         asked = {name: value for name, value in challenge.items() if name in {"service", "scope"}}
         asked.setdefault("scope", f"repository:{self.reference.repository}:pull")
-        auth = httpx.BasicAuth(*known) if known else httpx.USE_CLIENT_DEFAULT
+        auth = httpx.BasicAuth(*known) if known else httpx.Auth()
         with self.client.stream("GET", realm, params=asked, auth=auth) as response:
             self._judge(response, "token")
             found = parsed(_bounded(response, LARGEST_MANIFEST))
-        return str(found.get("token") or found.get("access_token") or "")
+        token = str(found.get("token") or found.get("access_token") or "")
+        if not _TOKEN.fullmatch(token):
+            raise FetchError("the registry hands out what is no token", where=self.where)
+        return token
 
-
-def _secure(address: httpx.URL) -> None:
-    """Neither a token nor a blob travels in the clear, but on this machine."""
-    if address.scheme != "https" and address.host not in LOOPBACK:
-        raise FetchError("the registry leads to plain HTTP", where=address.host, remedy="use a registry that has HTTPS")
+    def _secure(self, address: httpx.URL) -> None:
+        """Neither a token nor a blob travels in the clear, but on this machine, where only its own registries lead."""
+        local = address.host in LOOPBACK
+        if local and not self.reference.local:
+            remedy = "ask who runs it: no other machine has a reason to"
+            raise FetchError("the registry leads to this machine", where=self.where, remedy=remedy)
+        if address.scheme != "https" and not local:
+            remedy = "use a registry that has HTTPS"
+            raise FetchError("the registry leads to plain HTTP", where=address.host, remedy=remedy)
 
 
 def _bounded(response: httpx.Response, limit: int) -> bytes:
@@ -228,7 +211,7 @@ def parsed(data: bytes) -> Mapping[str, object]:
     """A JSON object; ImageError for what is no JSON, nothing for another value."""
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ImageError(f"the registry serves no JSON: {error}") from error
     return found if isinstance(found, dict) else {}
 
