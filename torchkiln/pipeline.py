@@ -63,7 +63,7 @@ class Built:
 
 def locked(project: Project, target: Target, known: Facts | None = None) -> tuple[Lock, BaseLock]:
     """The committed locks of a row, held against it; MatrixError for a row that the facts refuse."""
-    compat.refuse(target, known or facts.read())
+    _refuse(project, [target], known)
     validation.check_required([target], project.suite)
     return rows.read(project.locks, target), rows.packages(project.locks, target)
 
@@ -109,7 +109,7 @@ def relock(
     `every` are all rows there are. Nothing is written before everything is resolved; MatrixError for a row that the
     facts refuse.
     """
-    _refuse(targets)
+    _refuse(project, targets)
     targets = renew.within_facts(targets) if from_facts else targets
     how = asking.of(project.environment, upgrade=upgrade, from_facts=from_facts)
     with project.home.lock("use", shared=True):
@@ -126,7 +126,7 @@ def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
 
     PlanError for an addition that does not go with its row, before anything is downloaded.
     """
-    _refuse(targets)
+    _refuse(project, targets)
     if missing := renew.missing_additions(project.locks, targets):
         with project.home.lock("use", shared=True):
             changed = _written(renew.files(project.locks, targets, missing, asking.of(project.environment)))
@@ -135,10 +135,12 @@ def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
     return ()
 
 
-def _refuse(targets: Sequence[Target]) -> None:
-    known = facts.read()
+def _refuse(project: Project, targets: Sequence[Target], known: Facts | None = None) -> None:
+    """MatrixError for the first row that the facts refuse; the matrix is read only then, for a row to offer."""
+    known = known or facts.read()
     for target in targets:
-        compat.refuse(target, known)
+        if not compat.passes(target, known):
+            compat.refuse(target, known, project.family())
 
 
 def _written(renewed: Sequence[Renewed]) -> tuple[Difference, ...]:

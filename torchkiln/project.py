@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchkiln.matrix import schema
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchkiln.home import Home
+    from torchkiln.matrix.schema import Matrix
     from torchkiln.matrix.target import Target
 
 
@@ -37,6 +39,11 @@ class Project:
     def suite(self) -> Path:
         """The validation suite."""
         return self.root / "validate"
+
+    def family(self) -> Matrix | None:
+        """What matrix.yaml states, read anew; None for a checkout without one."""
+        path = self.root / "matrix.yaml"
+        return schema.load(path) if path.exists() else None
 
     def base_lock(self, target: Target) -> Path:
         """The package list of a row's base."""
