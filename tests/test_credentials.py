@@ -107,3 +107,25 @@ def test_keyring_is_left_alone_unless_uv_is_told_to_use_it(tmp_path: Path) -> No
     assert credentials.find(told, address) == ("me", "of-the-index")
     (tmp_path / "keyring").unlink()
     assert credentials.find({**environment, "PATH": str(tmp_path)}, address) is None
+
+
+def test_a_keyring_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when it waits for somebody to unlock it who is not there; a program that can't be run is none."""
+    monkeypatch.setattr(credentials, "PATIENCE", 0.1)
+    environment = with_keyring(tmp_path, UV_INDEX="https://me@two.example/simple")
+    program = tmp_path / "keyring"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    assert credentials.find(environment, "https://two.example/file.whl") is None
+    program.chmod(0o600)
+    assert credentials.find({**environment, "PATH": str(tmp_path)}, "https://two.example/file.whl") is None
+
+
+def test_what_is_no_address_or_no_setting_is_passed_over(tmp_path: Path) -> None:
+    """Uv complains of it; a message of ours about a misplaced password would show it."""
+    file, netrc = tmp_path / "uv.toml", tmp_path / "netrc"
+    file.write_text('pip = 1\nindex = "x"\nextra-index-url = "https://a:1@one.example/"\n')
+    netrc.write_bytes(b"machine \xff login me password mine\n")
+    wrong = "https://me:pass/word@one.example/ https://[::1 https://one.example:99999/"
+    environment = {"UV_CONFIG_FILE": str(file), "NETRC": str(netrc), "UV_INDEX": f"{wrong} https://a:b@two.example/"}
+    assert credentials.find(environment, "https://one.example/") is None
+    assert credentials.find(environment, "https://two.example/") == ("a", "b")

@@ -45,3 +45,4 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(tmp_path: Path) ->
 def test_messages_lose_their_secrets() -> None:
     """User and password vanish from addresses; the rest of a message stays."""
     assert network.redact("GET https://me:secret@host/x failed at 12:30") == "GET https://***@host/x failed at 12:30"
+    assert network.redact("https://me:p@ss@host/a@b and //you@two/") == "https://***@host/a@b and //***@two/"

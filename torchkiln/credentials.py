@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import netrc
 import re
+import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from torchkiln import process
+from torchkiln import console, process
 from torchkiln.errors import HostError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "TORCHKILN_PYTORCH_INDEX")
 PORTS = {"http": 80, "https": 443}
+PATIENCE = 60
+"""Seconds that a keyring has, in which somebody may have to unlock it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ def _netrc(environment: Mapping[str, str], host: str) -> tuple[str, str] | None:
     file = Path(environment.get("NETRC") or Path(environment.get("HOME", "/")) / ".netrc")
     try:
         entry = netrc.netrc(file).authenticators(host)
-    except (OSError, netrc.NetrcParseError):
+    except (OSError, UnicodeDecodeError, netrc.NetrcParseError):
         return None
     return (entry[0], entry[2]) if entry else None
 
@@ -66,12 +69,20 @@ def indexes(environment: Mapping[str, str]) -> tuple[Index, ...]:
     words = [word for name in INDEXES for word in environment.get(name, "").split()]
     listed = [re.fullmatch(r"(?:(?P<name>[\w.-]+)=)?(?P<url>.+)", word) for word in words]
     named = [(found["name"] or "", found["url"]) for found in listed if found]
-    return tuple(_index(environment, name, url) for name, url in (*named, *_configured(environment)))
+    stated = (_index(environment, name, url) for name, url in (*named, *_configured(environment)))
+    return tuple(index for index in stated if index)
 
 
-def _index(environment: Mapping[str, str], name: str, url: str) -> Index:
-    """Its address, and credentials from there or from UV_INDEX_<NAME>_USERNAME and _PASSWORD."""
-    parts = urlsplit(url)
+def _index(environment: Mapping[str, str], name: str, url: str) -> Index | None:
+    """Its address, and credentials from there or from UV_INDEX_<NAME>_USERNAME and _PASSWORD.
+
+    None for what is no address: uv complains, and an error of ours could show a password.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port, parts.hostname
+    except ValueError:
+        return None
     prefix = f"UV_INDEX_{re.sub(r'[^A-Z0-9]', '_', name.upper())}" if name else ""
     user = environment.get(f"{prefix}_USERNAME") or unquote(parts.username or "")
     password = environment.get(f"{prefix}_PASSWORD") or unquote(parts.password or "")
@@ -83,10 +94,17 @@ def _bare(parts: SplitResult) -> str:
 
 
 def _configured(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names and addresses; what has another form than uv's is passed over."""
     for settings in _settings(environment):
-        for table in (settings, settings.get("pip", {})):
-            yield from ((str(index.get("name", "")), str(index.get("url", ""))) for index in table.get("index", ()))
-            yield from (("", str(url)) for url in (table.get("index-url"), *table.get("extra-index-url", ())) if url)
+        pip = settings.get("pip")
+        for table in (settings, pip if isinstance(pip, dict) else {}):
+            indexes = [index for index in _list(table.get("index")) if isinstance(index, dict)]
+            yield from ((str(index.get("name", "")), str(index.get("url", ""))) for index in indexes)
+            yield from (("", str(url)) for url in (table.get("index-url"), *_list(table.get("extra-index-url"))) if url)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _settings(environment: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -117,9 +135,12 @@ def _keyring(environment: Mapping[str, str], indexes: list[Index]) -> tuple[str,
 def _asked(environment: Mapping[str, str], service: str, user: str) -> tuple[str, str] | None:
     command = ["keyring", "get", service, user] if user else ["keyring", "--mode", "creds", "get", service]
     try:
-        done = process.run(command, env=environment)
-    except HostError:
+        done = process.run(command, env=environment, timeout=PATIENCE)
+    except (HostError, PermissionError):
         return None  # uv warns of a keyring that is not there
+    except subprocess.TimeoutExpired:
+        console.warn(f"keyring gave no answer within {PATIENCE} s")
+        return None
     lines = done.stdout.decode(errors="replace").splitlines()
     if done.returncode != 0 or len(lines) != (1 if user else 2):
         return None

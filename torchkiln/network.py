@@ -60,4 +60,4 @@ def _authorise(environment: Mapping[str, str]) -> Callable[[httpx.Request], http
 
 def redact(text: str) -> str:
     """A message without user names and passwords in addresses."""
-    return re.sub(r"//[^/@\s]+@", "//***@", text)
+    return re.sub(r"//[^/\s]+@", "//***@", text)
