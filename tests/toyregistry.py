@@ -201,7 +201,7 @@ def serving() -> Iterator[Toy]:
     handler = type("Bound", (Handler,), {"toy": toy})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         toy.host = f"127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield toy
