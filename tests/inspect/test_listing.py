@@ -11,6 +11,7 @@ from tests.sabotage.sabotaged_layers import ELF, Member, contents, folder, metad
 from torchkiln.errors import ImageError
 from torchkiln.inspect import facts
 from torchkiln.inspect.listing import Contents, merge
+from torchkiln.oci import content as oci_content
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import LAYER_TYPE, Layer
 from torchkiln.oci.store import Store
@@ -24,6 +25,14 @@ def test_whiteouts_delete_what_lies_below() -> None:
     lower = [folder("a"), Member(path="a/x"), folder("b"), Member(path="b/x"), Member(path="c"), folder("ab")]
     upper = [Member(path=".wh.c"), Member(path=".wh.a"), Member(path="b/.wh..wh..opq"), Member(path="b/y")]
     assert set(merge([contents(lower), contents(upper)])) == {"b", "b/y", "ab"}
+
+
+def test_whiteouts_hide_lower_layers_alone() -> None:
+    """A layer's own files stay, wherever in it the whiteouts stand: layer.md lets none hide what its own layer has."""
+    lower = [Member(path="a"), folder("b"), Member(path="b/x"), Member(path="c/x")]
+    upper = [Member(path="a"), Member(path="b/y"), Member(path=".wh.a"), Member(path="b/.wh..wh..opq")]
+    assert set(merge([contents(lower), contents(upper)])) == {"a", "b", "b/y", "c/x"}
+    assert set(merge([contents(lower), contents([Member(path=".wh..wh..opq"), Member(path="z")])])) == {"z"}
 
 
 def test_a_file_in_place_of_a_folder_hides_its_content() -> None:
@@ -79,3 +88,16 @@ def test_what_is_no_layer_is_named(home: Home, data: bytes) -> None:
     with pytest.raises(ImageError, match="not a tar") as caught:
         facts.contents(store, home, [_layer(store, data)])
     assert digests.of_bytes(data) in caught.value.where
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_kept_of_a_layer_is_bounded(home: Home, monkeypatch: pytest.MonkeyPatch, *, many: bool) -> None:
+    """Neither an endless name nor endless names fill the memory."""
+    monkeypatch.setattr(oci_content, "MOST_NAMES", 10_000)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for number in range(200 if many else 1):
+            tar.addfile(tarfile.TarInfo(f"file-{number}" if many else "x" * (9 << 20)))
+    store = Store(home.store)
+    with pytest.raises(ImageError, match="longer names" if many else "a header of"):
+        facts.contents(store, home, [_layer(store, buffer.getvalue())])

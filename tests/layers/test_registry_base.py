@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -120,6 +122,37 @@ def test_a_user_torch_that_fits_stays(home: Home, toy: Toy) -> None:
     rows_ = b"root:x:0:0::/root:/bin/sh\ntorch:x:1000:0:torch:/home/torch:/bin/bash\n"
     base = at(toy, {**FILES, "etc/passwd": rows_})
     assert "etc/passwd" not in unpacked(Store(home.store), build(home, base, lock(home, base)).layers[-1])
+
+
+def test_of_a_name_that_comes_twice_the_last_counts(home: Home, toy: Toy) -> None:
+    """As engines unpack it: the rows that are kept are those that would be there."""
+    rows_ = b"root:x:0:0::/root:/bin/bash\n"
+    buffer = io.BytesIO(tar(FILES))
+    with tarfile.open(fileobj=buffer, mode="a") as archive:
+        again = tarfile.TarInfo("etc/passwd")
+        again.size = len(rows_)
+        archive.addfile(again, io.BytesIO(rows_))
+    base = replace(BASE, image=toy.at(toy.add(buffer.getvalue())))
+    made = build(home, base, lock(home, base))
+    assert unpacked(Store(home.store), made.layers[-1])["etc/passwd"][1].startswith(rows_)
+
+
+def test_a_file_under_two_names_is_not_taken_from_below(home: Home, toy: Toy) -> None:
+    """A hard link has no content of its own, and what lower layers have under its name is not there any more."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        linked = tarfile.TarInfo("etc/shadow")
+        linked.type, linked.linkname = tarfile.LNKTYPE, "etc/ld.so.cache"
+        archive.addfile(linked)
+    base = replace(BASE, image=toy.at(toy.add(tar(FILES), buffer.getvalue())))
+    assert "etc/shadow" not in unpacked(Store(home.store), build(home, base, lock(home, base)).layers[-1])
+
+
+def test_a_version_is_a_version(home: Home, toy: Toy) -> None:
+    """Nothing else of the headers gets into the lock, which is a text of lines."""
+    lines = b'#define PY_VERSION "3.11.2\nsha256:0000"\n'
+    with pytest.raises(BaseError, match=r"no headers"):
+        lock(home, at(toy, {**FILES, "usr/include/python3.11/patchlevel.h": lines}))
 
 
 def test_an_interpreter_may_be_elsewhere(home: Home, toy: Toy) -> None:

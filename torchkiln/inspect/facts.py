@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 _SOURCES = (Path(__file__).with_name(name).read_bytes() for name in ("listing.py", "secrets.py"))
 READER = digests.encoded(digests.of_bytes(b"".join(_SOURCES)))[:16]
 """Names what is read and how; what another reader remembered is read again."""
-UNREADABLE: tuple[type[Exception], ...] = (*content.DAMAGE, tarfile.TarError)
 READERS = 4
 """Inflating releases the interpreter lock; more readers than processors gain nothing."""
 
@@ -45,8 +43,8 @@ def _contents(store: Store, home: Home, layer: Layer) -> Contents:
     try:
         with store.open(layer.descriptor.digest) as blob, content.plain(cast("BufferedReader", blob)) as stream:
             found = listing.read(stream)
-    except UNREADABLE as error:
-        raise ImageError(f"not a tar: {error}", where=f"layer {layer.descriptor.digest}") from error
+    except ImageError as error:
+        raise ImageError(f"not a tar: {error.what}", where=f"layer {layer.descriptor.digest}") from error
     write_atomically(path, json.dumps(found.to_json(), separators=(",", ":")).encode())
     return found
 

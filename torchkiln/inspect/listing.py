@@ -7,16 +7,16 @@ and what a later layer deletes is still in them.
 from __future__ import annotations
 
 import re
-import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchkiln.inspect.secrets import found_in
-from torchkiln.oci.content import OPAQUE, WHITEOUT
+from torchkiln.oci.content import OPAQUE, WHITEOUT, TarReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import BinaryIO
+    import tarfile
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import IO, BinaryIO
 
 Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
 
@@ -38,7 +38,6 @@ HEAD = 20
 READ_WHOLE = 64 << 10
 METADATA = re.compile(r"site-packages/[^/]+\.dist-info/METADATA")
 WHEEL_FILE = re.compile(r"(?:^|/)site-packages/")
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,47 +79,55 @@ class Contents:
 
 
 def read(stream: BinaryIO) -> Contents:
-    """Read an uncompressed tar to its end."""
+    """Read an uncompressed tar to its end; ImageError if it is none, or larger in names than any layer."""
     entries, versions, secrets = [], {}, []
-    with tarfile.open(fileobj=stream, mode="r|", bufsize=CHUNK) as tar:
-        for member in tar:
-            path = member.name.removeprefix("./").strip("/")
-            head, whole = _content(tar, member, path)
-            entries.append(_entry(member, path, head))
-            secrets += [(path, what) for what in found_in(path, whole)]
-            if METADATA.search(path):
-                versions[path] = _name_and_version(whole)
+    for member, data in TarReader(stream).members():
+        path = member.name.removeprefix("./").strip("/")
+        head, whole = _content(member, data, path)
+        entries.append(_entry(member, path, head))
+        secrets += [(path, what) for what in found_in(path, whole)]
+        if METADATA.search(path):
+            versions[path] = _name_and_version(whole)
     return Contents(entries=tuple(entries), versions=versions, secrets=tuple(secrets))
 
 
 def merge(layers: Iterable[Contents]) -> dict[str, Entry]:
-    """The file system that layers make together, lowest first (image-spec layer.md, "Whiteouts")."""
+    """The file system that layers make together, lowest first (layer.md, "Applying Changesets")."""
     tree: dict[str, Entry] = {}
     for layer in layers:
-        for entry in layer.entries:
-            _apply(tree, entry)
+        _hide(tree, layer)
+        tree |= {entry.path: entry for entry in layer.entries if not _name(entry).startswith(WHITEOUT)}
     return tree
 
 
-def _apply(tree: dict[str, Entry], entry: Entry) -> None:
-    folder, _, name = entry.path.rpartition("/")
-    if name == OPAQUE:
-        _remove_below(tree, folder)
-    elif name.startswith(WHITEOUT):
-        gone = f"{folder}/{name.removeprefix(WHITEOUT)}".lstrip("/")
-        _remove_below(tree, gone)
-        tree.pop(gone, None)
-    else:
-        before = tree.get(entry.path)
-        if before and before.kind == "folder" and entry.kind != "folder":
-            _remove_below(tree, entry.path)
-        tree[entry.path] = entry
+def _hide(tree: dict[str, Entry], layer: Contents) -> None:
+    """Take away what a layer hides of those below it, never its own files, wherever in it the whiteouts stand.
+
+    Hidden are what a whiteout names, what is in an opaque folder, and what was in a folder that is none any more.
+    """
+    gone, emptied = set(), set()
+    for entry in layer.entries:
+        folder, _, name = entry.path.rpartition("/")
+        if name == OPAQUE:
+            emptied.add(folder)
+        elif name.startswith(WHITEOUT):
+            gone.add(f"{folder}/{name.removeprefix(WHITEOUT)}".lstrip("/"))
+        elif entry.kind != "folder" and entry.path in tree:
+            gone.add(entry.path)
+    hiding = gone | emptied
+    if hiding:
+        for path in [path for path in tree if path in gone or any(parent in hiding for parent in _parents(path))]:
+            del tree[path]
 
 
-def _remove_below(tree: dict[str, Entry], folder: str) -> None:
-    prefix = f"{folder}/" if folder else ""
-    for path in [path for path in tree if path.startswith(prefix)]:
-        del tree[path]
+def _parents(path: str) -> Iterator[str]:
+    """The folders that a path is in, the root too."""
+    yield ""
+    yield from (path[:place] for place, mark in enumerate(path) if mark == "/")
+
+
+def _name(entry: Entry) -> str:
+    return entry.path.rpartition("/")[2]
 
 
 def _entry(member: tarfile.TarInfo, path: str, head: bytes) -> Entry:
@@ -134,19 +141,16 @@ def _entry(member: tarfile.TarInfo, path: str, head: bytes) -> Entry:
     return Entry(path, kind, member.mode & 0o7777, member.size, member.linkname, elf_machine(head))
 
 
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> tuple[bytes, bytes]:
+def _content(member: tarfile.TarInfo, data: IO[bytes] | None, path: str) -> tuple[bytes, bytes]:
     """The first bytes of programs and libraries; the whole of small files that no wheel pinned, and of METADATA."""
-    if not member.isreg():
+    if data is None:
         return b"", b""
     asked = METADATA.search(path) or not WHEEL_FILE.search(path) or path.endswith("direct_url.json")
     program = member.mode & 0o111 or ".so" in path.rpartition("/")[2]
-    stream = tar.extractfile(member) if asked or program else None
-    if stream is None:
-        return b"", b""
     if asked:
-        content = stream.read(READ_WHOLE)
+        content = data.read(READ_WHOLE)
         return content[:HEAD], content
-    return stream.read(HEAD), b""
+    return (data.read(HEAD) if program else b""), b""
 
 
 def elf_machine(head: bytes) -> str:

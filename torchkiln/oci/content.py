@@ -30,17 +30,18 @@ DEEPEST = 200
 """Folders below folders: more than any image has, and little enough to keep each one open."""
 LONGEST_READ = 8 << 20
 """A PAX header is read as a whole; nobody needs one larger than this."""
+MOST_NAMES = 512 << 20
+"""Bytes of names and targets of links in one layer, and a hundred for each member: readers keep them in memory."""
 DAMAGE: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, isal_zlib.error)  # type: ignore[assignment]
 """What decompressors raise for bytes they cannot read; isal's stubs call its class an instance."""
 
 
-class TarStream:
-    """A forward-only file that hashes what passes; ImageError as soon as more than `limit` bytes come."""
+class TarReader:
+    """A forward-only file; ImageError as soon as more than `limit` bytes come, 0 for no limit."""
 
     def __init__(self, source: BinaryIO, *, limit: int = 0) -> None:
         self._source = source
         self._limit = limit
-        self._sha256 = hashlib.sha256()
         self._last = b""
         self.size = 0
 
@@ -52,7 +53,6 @@ class TarStream:
             piece = self._source.read(size)
         except DAMAGE as error:
             raise ImageError(f"the compressed layer is damaged: {error}") from error
-        self._sha256.update(piece)
         self.size += len(piece)
         self._last = piece
         if self._limit and self.size > self._limit:
@@ -68,24 +68,22 @@ class TarStream:
         while self.size < position and self.read(min(CHUNK, position - self.size)):
             pass
 
-    def finish(self) -> Digest:
-        """Read what is left and give the digest of everything: the diff_id."""
-        while self.read(CHUNK):
-            pass
-        return Digest("sha256:" + self._sha256.hexdigest())
-
     def members(self) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
         """Every entry with the content of a regular file, in order, holding one at a time.
 
         ImageError unless the archive ends in zeros: tarfile takes a broken header for the end, and entries behind it
-        would exist for other readers only.
+        would exist for other readers only. So it is for more names than any layer has.
         """
+        names = 0
         try:
             with tarfile.open(
                 fileobj=cast("BinaryIO", self), mode="r:", encoding="utf-8", errors="surrogateescape"
             ) as archive:
                 while (member := archive.next()) is not None:
                     archive.members.clear()  # type: ignore[attr-defined]  # else it keeps every entry
+                    names += len(member.name) + len(member.linkname) + 100
+                    if names > MOST_NAMES:
+                        raise ImageError("more files, or longer names, than any layer has")
                     yield member, archive.extractfile(member) if member.isreg() else None
         except (tarfile.TarError, UnicodeError, ValueError) as error:
             raise ImageError(f"not a tar archive: {error}") from error
@@ -93,6 +91,26 @@ class TarStream:
             if self._last.strip(b"\0"):
                 raise ImageError(f"a broken header at byte {self.size - len(self._last)} of the tar")
             self.read(CHUNK)
+
+
+class TarStream(TarReader):
+    """One that hashes what passes."""
+
+    def __init__(self, source: BinaryIO, *, limit: int = 0) -> None:
+        super().__init__(source, limit=limit)
+        self._sha256 = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer only at the end."""
+        piece = super().read(size)
+        self._sha256.update(piece)
+        return piece
+
+    def finish(self) -> Digest:
+        """Read what is left and give the digest of everything: the diff_id."""
+        while self.read(CHUNK):
+            pass
+        return Digest("sha256:" + self._sha256.hexdigest())
 
 
 @contextmanager

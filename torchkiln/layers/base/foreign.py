@@ -73,11 +73,11 @@ def entries(found: Survey, shipped: Recipe) -> list[tuple[Entry, Content]]:
     laid: dict[str, tuple[Entry, Content]] = {entry.path: (entry, None) for entry in folders}
     number = str(userland.UID)
     for path, row, before in ((survey.PASSWD, userland.PASSWD_ROW, number), (survey.SHADOW, userland.SHADOW_ROW, "")):
-        target, rows = found.real(path), found.text(path)
-        if target and not rows.startswith(b"torch:") and b"\ntorch:" not in rows:
-            there = found.files[target]
+        target = found.real(path)
+        there = found.files.get(target)
+        if there and not there.data.startswith(b"torch:") and b"\ntorch:" not in there.data:
             entry = Entry(path=target, kind="file", mode=there.mode, uid=there.uid, gid=there.gid)
-            laid[target] = (entry, _with(rows, row.encode(), before.encode()))
+            laid[target] = (entry, _with(there.data, row.encode(), before.encode()))
     for path, data in shipped.rootfs.items():
         laid[path] = (Entry(path=path, kind="file", mode=0o644), data)
     return sorted(laid.values(), key=lambda pair: order(pair[0].path))

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchkiln.errors import ImageError
 from torchkiln.inspect import facts, listing
 from torchkiln.inspect.listing import Entry
 from torchkiln.layers.base import userland
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 LINKS = 40
 """Followed at most on the way to a file, as the kernel does (path_resolution(7))."""
 LARGEST = 16 << 20
-"""Bytes of a file that is read here; a C library has two."""
+"""Bytes of a file that is read here; a C library has two. A larger one counts as not there."""
+MOST_LIBRARIES = 8
+"""C libraries that are looked at; no image has as many."""
+MOST_FOLDERS = 1 << 20
+"""That layers may imply."""
 PASSWD, SHADOW, STATUS = "etc/passwd", "etc/shadow", "var/lib/dpkg/status"
 TOOLS = {"gcc": ("gcc", "cc"), "g++": ("g++", "c++")}
 """What is needed, and the names under which it counts."""
@@ -36,8 +41,8 @@ OURS = ("opt/venv", "opt/torchkiln", "opt/cuda")
 """Folders that our own layers fill."""
 CROSSED = ("opt", "etc", "etc/profile.d", "etc/uv", "home", "home/torch", "workspace", "tmp", "usr", "usr/lib")
 """Folders that our own layers write into, or name as parents."""
-_GLIBC = re.compile(rb"GNU C Library [^\n]*? release version (\d+\.\d+)")
-_VERSION = re.compile(rb'^#define\s+PY_VERSION\s+"([^"]+)"', re.MULTILINE)
+_GLIBC = re.compile(rb"GNU C Library [^\n]{0,99}? release version (\d{1,4}\.\d{1,4})")
+_VERSION = re.compile(rb'^#define[ \t]+PY_VERSION[ \t]+"(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?\+?)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,26 +91,39 @@ def take(home: Home, store: Store, layers: Sequence[Layer], base: Base) -> Surve
 
 def _complete(tree: dict[str, Entry]) -> dict[str, Entry]:
     """The tree with the folders that no entry describes, which layers may leave out."""
-    parents = {path[:place] for path in tree for place, mark in enumerate(path) if mark == "/"}
+    parents: set[str] = set()
+    for path in tree:
+        steps = content.parts(path)
+        parents |= {"/".join(steps[:count]) for count in range(1, len(steps))}
+        if len(parents) > MOST_FOLDERS:
+            raise ImageError("the layers have more folders than any image")
     return {parent: Entry(parent, "folder", 0o755, 0) for parent in parents} | tree
 
 
 def _libraries(tree: Mapping[str, Entry]) -> list[str]:
     """Where the C library may be; several on some distributions."""
-    return sorted(path for path in tree if re.fullmatch(r"(usr/)?lib(64)?/([^/]+-linux-gnu/)?libc\.so\.6", path))
+    found = (path for path in tree if re.fullmatch(r"(usr/)?lib(64)?/([^/]+-linux-gnu/)?libc\.so\.6", path))
+    return sorted(found)[:MOST_LIBRARIES]
 
 
 def _read(store: Store, layers: Sequence[Layer], wanted: set[str]) -> dict[str, File]:
-    """Files by path, each from the highest layer that has it."""
+    """Files by path, each from the highest layer that has it, and the last of its name there, as engines do.
+
+    One that is a second name of another there (a hard link), or too large, is left out.
+    """
     found: dict[str, File] = {}
+    left = set(wanted)
     for layer in reversed(layers):
-        if not wanted - found.keys():
+        if not left:
             break
+        own: dict[str, File | None] = {}
         with content.tar_of(store, layer.descriptor.digest, limit=layer.unpacked_size) as tar:
             for member, data in tar.members():
                 path = "/".join(content.parts(member.name))
-                if data is not None and path in wanted - found.keys():
-                    found[path] = _file(member, data.read(LARGEST))
+                if path in left:
+                    own[path] = _file(member, data.read()) if data and member.size <= LARGEST else None
+        found |= {path: file for path, file in own.items() if file}
+        left -= own.keys()
     return found
 
 
