@@ -80,6 +80,14 @@ def test_run_options_are_those_of_accelerator_and_gpu() -> None:
         ),
         ("  torch26:", "  torch-26:", "releases.torch-26: 'torch-26' is not a name"),
         ("numpy>=2,<2.3", "numpy >> 2", "releases.torch25.companions[0]: 'numpy >> 2' is not a requirement"),
+        (
+            "numpy>=2,<2.3",
+            "'numpy @ file:///x'",
+            "releases.torch25.companions[0]: 'numpy @ file:///x' holds an address",
+        ),
+        ("numpy>=2,<2.3", "\"numpy; os_name == '\\L'\"", "holds what is no letter, digit or sign"),
+        ("suite: bookworm", "suite: --help", "bases.bookworm.suite: string should match pattern"),
+        ("  cpu: {kind: cpu}", "  ? [cpu]\n  : {kind: cpu}", "unhashable key"),
         ("torchvision: 0.20.1", "torchvision: newest", "releases.torch25.torchvision: 'newest' is not a version"),
         ("without: [torchvision, ", "without: [torchvison, ", "'torchvison' is not known; nearest: torchvision"),
         ("  cpu: {kind: cpu}", "  cpu: {kind: cpu}\n  cpu: {kind: cpu}", "key 'cpu' is on line"),
@@ -114,6 +122,19 @@ def test_an_unreadable_matrix_is_a_matrix_error(tmp_path: Path) -> None:
     for text in ("", "- a list\n", "\x00"):
         with pytest.raises(MatrixError):
             load(tmp_path, text)
+
+
+def test_a_few_lines_that_mean_gigabytes_are_told_in_short(tmp_path: Path) -> None:
+    """Aliases of aliases cost nothing until somebody writes them out, and a message is no place to."""
+    lines = [
+        "a0: &a0 [x, x, x, x, x, x, x, x, x]",
+        *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(20)),
+    ]
+    lines += ["releases: *a20", "bases: {x: {kind: *a20}, y: *a20}", "targets: [{arch: *a20, releases: *a20}]"]
+    for text in ("\n".join(lines), "bases: &a {x: *a}", "[" * 100_000):
+        with pytest.raises(MatrixError) as raised:
+            load(tmp_path, text)
+        assert len(str(raised.value)) < 5000
 
 
 def test_an_empty_matrix_is_told_in_plain_words(tmp_path: Path) -> None:

@@ -36,4 +36,4 @@ def test_plain_http_is_for_this_machine_alone() -> None:
     assert reference.parse(f"localhost:5000/x{at}").address == "http://localhost:5000/v2/x"
     assert reference.parse(f"127.0.0.1.example.org/x{at}").address == "https://127.0.0.1.example.org/v2/x"
     assert reference.parse(f"docker.io/debian{at}").address == "https://registry-1.docker.io/v2/library/debian"
-    assert reference.parse(f"ghcr.io/a-b/c__d.e/f--g{at}").repository == "a-b/c__d.e/f--g"
+    assert reference.parse(f"registry.example/a-b/c__d.e/f--g{at}").repository == "a-b/c__d.e/f--g"

@@ -5,12 +5,14 @@ They stay at this edge; inside Torchkiln a row is a Target.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from torchkiln.errors import ImageError
+from torchkiln.oci import reference
 
 
 def _version(text: str) -> str:
@@ -23,15 +25,21 @@ def _version(text: str) -> str:
 
 def _requirement(text: str) -> str:
     try:
-        Requirement(text)
+        address = Requirement(text).url
     except InvalidRequirement:
         raise ValueError(f"{text!r} is not a requirement such as numpy>=2") from None
+    if address:
+        raise ValueError(f"{text!r} holds an address, and only an index says where wheels are")
+    if not text.isprintable():  # it becomes a line of a lock
+        raise ValueError(f"{text!r} holds what is no letter, digit or sign")
     return text
 
 
 def _by_digest(text: str) -> str:
-    if not re.fullmatch(r"[^/@\s]+/[^@\s]+@sha256:[0-9a-f]{64}", text):
-        raise ValueError(f"{text!r} is not HOST/REPOSITORY@sha256:…: a tag may move, a digest does not")
+    try:
+        reference.parse(text)
+    except ImageError as error:
+        raise ValueError(f"{text!r} is {error.what}: {error.remedy}") from None
     return text
 
 
@@ -39,6 +47,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 """No dashes, so that ids made of names never clash."""
 Versioned = Annotated[str, AfterValidator(_version)]
 Requires = Annotated[str, AfterValidator(_requirement)]
+Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]*$")]
+InImage = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
+"""An absolute path without `..`: it becomes part of paths and a line of pyvenv.cfg."""
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 
 
@@ -70,7 +81,7 @@ class DebianEntry(AnyBaseEntry):
 
     kind: Literal["debian"]
     """Assembled from the packages of an archive."""
-    suite: str
+    suite: Suite
     """Release of the distribution, for example bookworm."""
     packages: list[Package]
     """What is installed beside the essential packages."""
@@ -89,7 +100,7 @@ class RegistryEntry(AnyBaseEntry):
     """Pulled by digest."""
     image: Annotated[str, AfterValidator(_by_digest)]
     """HOST/REPOSITORY@sha256:…: a tag may move, a digest does not."""
-    interpreter: Annotated[str, StringConstraints(pattern=r"^/")] = "/usr/bin/python3"
+    interpreter: InImage = "/usr/bin/python3"
     """Where its Python is, in the image."""
 
 
@@ -98,7 +109,7 @@ class DockerfileEntry(AnyBaseEntry):
 
     kind: Literal["dockerfile"]
     """Built from images/<name>/Dockerfile."""
-    interpreter: Annotated[str, StringConstraints(pattern=r"^/")] = "/usr/bin/python3"
+    interpreter: InImage = "/usr/bin/python3"
     """Where its Python is, in the image."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 PLAIN = {"missing": "is missing", "too_short": "is empty, so nothing would be built: name at least one"}
 """What pydantic's kinds of mistake are called here."""
+LARGEST = 100_000
+"""Values in the whole file, aliases written out."""
 Loc = tuple[int | str, ...]
 
 
@@ -38,9 +42,11 @@ class Loader(yaml.CSafeLoader):
         lines: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             if key.value in lines:
                 self.duplicates.append(f"line {line}: key {key.value!r} is on line {lines[key.value]} already")
-            elif isinstance(key, yaml.ScalarNode):
+            else:
                 lines[key.value] = line
         return super().construct_mapping(node, deep)
 
@@ -65,14 +71,28 @@ def parse(data: bytes) -> tuple[Document | None, list[str]]:
     """The document, or every problem with it in words."""
     loader = Loader(data)
     try:
-        found = loader.get_single_data()
+        node = loader.get_single_node()
+        if node is not None and _size(node, {}) > LARGEST:
+            return None, [f"it means more than {LARGEST} values: aliases (*name) repeat too much"]
+        found = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
         return None, [" ".join(str(error).split())]
+    except RecursionError:
+        return None, ["what lies in lists and keys lies too deep"]
     try:
         document = Document.model_validate(found)
     except ValidationError as error:
         return None, [*loader.duplicates, *(_told(problem) for problem in error.errors())]
     return (None, loader.duplicates) if loader.duplicates else (document, [])
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values a node means when its aliases are written out, as messages do; without end for one in itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 if isinstance(node, yaml.ScalarNode) else 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
 
 
 def path(loc: Loc) -> str:
@@ -114,13 +134,20 @@ def _fault(problem: ErrorDetails) -> str:
         return f"{text} is a number to YAML, and numbers lose digits: write '{text}' in quotes"
     if kind == "literal_error":
         legal = str(problem.get("ctx", {}).get("expected", "")).replace(" or ", ", ").replace("'", "").split(", ")
-        return f"{value!r} is not known{nearest(str(value), legal)}"
+        return f"{_shown(value)} is not known{nearest(str(value) if isinstance(value, str) else '', legal)}"
     if kind == "string_pattern_mismatch" and loc[-1] == "[key]":
         return f"{value!r} is not a name: lower-case letters and digits, letter first, no dashes"
     message = problem["msg"].removeprefix("Value error, ")
     if kind in {"model_type", "dict_type"}:
-        message = f"{'is empty' if value is None else f'holds {value!r:.60}'}; keys belong here{_keys(loc)}"
+        message = f"{'is empty' if value is None else f'holds {_shown(value)}'}; keys belong here{_keys(loc)}"
     return message[0].lower() + message[1:]
+
+
+def _shown(value: object) -> str:
+    """A value in short."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring = 1, 60
+    return short.repr(value)
 
 
 def _keys(loc: Loc) -> str:

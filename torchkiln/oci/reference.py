@@ -48,7 +48,8 @@ def parse(text: str) -> Reference:
     """`HOST/REPOSITORY@sha256:…`; ImageError for anything else, tags among it."""
     found = _FORM.fullmatch(text)
     if not found or len(found["name"]) > LONGEST_NAME:
-        raise ImageError(f"not HOST/REPOSITORY@sha256:…: {text[:200]!r}", remedy="a tag may move, a digest does not")
+        what, remedy = "not HOST/REPOSITORY@sha256:…", "a tag may move, a digest does not"
+        raise ImageError(what, where=repr(text[:200]), remedy=remedy)
     host, name = found["host"], found["name"]
     bare = host in HUB and "/" not in name  # the hub's own images are in a folder that their names leave out
     return Reference(host=host, repository=f"library/{name}" if bare else name, digest=digests.parse(found["digest"]))
