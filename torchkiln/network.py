@@ -15,7 +15,7 @@ import httpx
 from torchkiln import credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 """Where a private CA is named, in order; each client reads another one of them."""
@@ -56,6 +56,16 @@ def _authorise(environment: Mapping[str, str]) -> Callable[[httpx.Request], http
         return request
 
     return authorise
+
+
+def bounded(pieces: Iterable[bytes], limit: int) -> bytes | None:
+    """A body as it comes, whole; None as soon as it has more than `limit` bytes."""
+    data = bytearray()
+    for piece in pieces:
+        data += piece
+        if len(data) > limit:
+            return None
+    return bytes(data)
 
 
 def redact(text: str) -> str:

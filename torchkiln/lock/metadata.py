@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
@@ -19,21 +20,41 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 17
 """Bytes a request; the directory of a wheel's archive lies in its last few."""
+LARGEST = 16 << 20
+"""Bytes of metadata, and of all parts of a file that are read for it; torch needs two."""
 
 
 def of(offer: Offer, environment: Mapping[str, str]) -> Metadata:
     """Core metadata of a wheel; LockError if it can't be had."""
     try:
         with network.client(environment, connections=1) as client:
-            answer = client.get(f"{offer.url}.metadata")
-            if answer.status_code != httpx.codes.NOT_FOUND:
-                return Metadata.from_email(answer.raise_for_status().content, validate=False)
-            with zipfile.ZipFile(io.BufferedReader(_Ranges(client, offer.url), BLOCK)) as archive:
-                (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-                return Metadata.from_email(archive.read(name), validate=False)
+            text = _beside(client, offer.url) or _inside(client, offer.url)
+            return Metadata.from_email(text, validate=False)
     except (httpx.HTTPError, OSError, zipfile.BadZipFile, ValueError) as error:
         why = network.redact(str(error))
         raise LockError(f"the metadata of {offer.filename} cannot be had: {why}", remedy="try again later") from error
+
+
+def _beside(client: httpx.Client, url: str) -> bytes:
+    """The file that the index has beside the wheel (PEP 658); nothing if it has none."""
+    with client.stream("GET", f"{url}.metadata") as response:
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return b""
+        return _whole(network.bounded(response.raise_for_status().iter_bytes(), LARGEST))
+
+
+def _inside(client: httpx.Client, url: str) -> bytes:
+    """METADATA out of the wheel."""
+    with zipfile.ZipFile(io.BufferedReader(_Ranges(client, url), BLOCK)) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        with archive.open(name) as file:
+            return _whole(network.bounded(iter(partial(file.read, BLOCK), b""), LARGEST))
+
+
+def _whole(data: bytes | None) -> bytes:
+    if data is None:
+        raise OSError(f"more than {LARGEST} bytes")
+    return data
 
 
 class _Ranges(io.RawIOBase):
@@ -41,7 +62,8 @@ class _Ranges(io.RawIOBase):
 
     def __init__(self, client: httpx.Client, url: str) -> None:
         self.client, self.url, self.place = client, url, 0
-        self.size = int(client.head(url).raise_for_status().headers["Content-Length"])
+        self.size = int(client.head(url).raise_for_status().headers.get("Content-Length", ""))
+        self.left = LARGEST
 
     def readable(self) -> bool:
         return True
@@ -57,9 +79,15 @@ class _Ranges(io.RawIOBase):
         end = min(self.place + len(buffer), self.size)
         if end <= self.place:
             return 0
-        answer = self.client.get(self.url, headers={"Range": f"bytes={self.place}-{end - 1}"}).raise_for_status()
-        if answer.status_code != httpx.codes.PARTIAL_CONTENT or len(answer.content) != end - self.place:
+        length = end - self.place
+        self.left -= length
+        if self.left < 0:
+            raise OSError(f"a directory of more than {LARGEST} bytes")
+        with self.client.stream("GET", self.url, headers={"Range": f"bytes={self.place}-{end - 1}"}) as response:
+            part = response.status_code == httpx.codes.PARTIAL_CONTENT
+            data = network.bounded(response.raise_for_status().iter_raw(), length) if part else b""
+        if data is None or len(data) != length:
             raise OSError("the server sends no parts of files")
-        buffer[: end - self.place] = answer.content
+        buffer[:length] = data
         self.place = end
-        return len(answer.content)
+        return length

@@ -5,6 +5,7 @@ uv hashes a file itself where the index states nothing, and does not say so; a l
 
 from __future__ import annotations
 
+import json
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -13,29 +14,42 @@ import httpx
 
 from torchkiln import network
 from torchkiln.errors import LockError
+from torchkiln.oci.document import MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+LARGEST = 64 << 20
+"""Bytes of a page; the longest there are have a few."""
 
 
 def hashed(index: str, projects: Iterable[str], environment: Mapping[str, str]) -> frozenset[str]:
-    """Names of the files of projects for which an index states a sha256."""
+    """Names of the files of projects for which an index states a sha256; LockError for a page of no known form."""
     with network.client(environment, connections=1) as client:
         return frozenset(name for project in projects for name in _stated(client, f"{index}/{project}/"))
 
 
 def _stated(client: httpx.Client, page: str) -> Iterable[str]:
     try:
-        answer = client.get(page, headers={"Accept": ACCEPT}).raise_for_status()
-    except httpx.HTTPError as error:
+        with client.stream("GET", page, headers={"Accept": ACCEPT}) as response:
+            data = network.bounded(response.raise_for_status().iter_bytes(), LARGEST)
+            kind = response.headers.get("Content-Type", "").partition(";")[0]
+        if data is None:
+            raise ValueError(f"its page has more than {LARGEST} bytes")
+        return _listed(data) if kind.endswith("+json") else _linked(data)
+    except (httpx.HTTPError, *MALFORMED) as error:
         what = f"the index does not say whether it has hashes: {network.redact(str(error))}"
         raise LockError(what, where=network.redact(page), remedy="try again later") from error
-    if answer.headers.get("Content-Type", "").partition(";")[0].endswith("+json"):
-        return [file["filename"] for file in answer.json()["files"] if file.get("hashes", {}).get("sha256")]
+
+
+def _listed(data: bytes) -> list[str]:
+    return [str(file["filename"]) for file in json.loads(data)["files"] if (file.get("hashes") or {}).get("sha256")]
+
+
+def _linked(data: bytes) -> list[str]:
     links = _Links()
-    links.feed(answer.text)
+    links.feed(data.decode(errors="replace"))
     return links.hashed
 
 

@@ -199,11 +199,9 @@ class Registry:
 
 
 def _bounded(response: httpx.Response, limit: int) -> bytes:
-    data = b""
-    for piece in response.iter_raw():
-        data += piece
-        if len(data) > limit:
-            raise ImageError(f"more than {limit} bytes", where=network.redact(str(response.url.copy_with(query=None))))
+    data = network.bounded(response.iter_raw(), limit)
+    if data is None:
+        raise ImageError(f"more than {limit} bytes", where=network.redact(str(response.url.copy_with(query=None))))
     return data
 
 
