@@ -131,6 +131,12 @@ class PlanError(TorchkilnError):
     exit_code = 17
 
 
+class PushError(TorchkilnError):
+    """An image could not be put into a registry; no tag was set."""
+
+    exit_code = 18
+
+
 class ValidationFailedError(TorchkilnError):
     """At least one required check failed."""
 

@@ -17,7 +17,7 @@ from tests import toyregistry
 from tests.toyregistry import Toy, tar
 from torchkiln.errors import FetchError, HashMismatchError, ImageError, TorchkilnError
 from torchkiln.oci import digest as digests
-from torchkiln.oci import reference, registry
+from torchkiln.oci import reference, registry, session
 from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, Config, Image, Layer
 from torchkiln.oci.pull import Pulled, pull
 from torchkiln.oci.store import Store
@@ -130,7 +130,7 @@ def test_sizes_that_no_layer_has_are_refused(toy: Toy, store: Store, size: int) 
 def test_documents_are_bounded(toy: Toy, store: Store) -> None:
     """A manifest or config larger than any is not read to its end."""
     with pytest.raises(ImageError, match="more than"):
-        pulled(toy, store, toy.add(ONE, manifest={"annotations": {"x": "x" * registry.LARGEST_MANIFEST}}))
+        pulled(toy, store, toy.add(ONE, manifest={"annotations": {"x": "x" * session.LARGEST_MANIFEST}}))
     huge = {"mediaType": CONFIG_TYPE, "digest": "sha256:" + "a" * 64, "size": 1 << 30}
     with pytest.raises(ImageError, match="more than"):
         pulled(toy, store, toy.add(ONE, manifest={"config": huge}))
@@ -178,7 +178,7 @@ def test_a_registry_that_fails_is_asked_again_and_then_told(toy: Toy, store: Sto
     toy.faults[digest] = ["429", "500", "502"]
     pulled(toy, store, digest, waits=waits)
     assert waits == [7, 1, 2]
-    toy.faults[digest] = ["503"] * registry.TRIES
+    toy.faults[digest] = ["503"] * session.TRIES
     with pytest.raises(FetchError, match="503"):
         pulled(toy, store, digest)
     with pytest.raises(FetchError, match="404"):

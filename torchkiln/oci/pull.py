@@ -13,7 +13,8 @@ from torchkiln.oci import content
 from torchkiln.oci import document as documents
 from torchkiln.oci.image import ARCHITECTURES, CONFIG_TYPE, LAYER_TYPE, PLAIN_TYPE, Descriptor, Image, Layer
 from torchkiln.oci.reference import parse
-from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected, parsed
+from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected
+from torchkiln.oci.session import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,7 @@ def pull(
     """
     reference = parse(text)
     with connected(reference, environment, sleep) as registry:
-        data = _chosen(registry, ARCHITECTURES[machine])
+        data = _chosen(registry, reference.digest, ARCHITECTURES[machine])
         manifest = documents.manifest(data)
         _known_type(manifest.config.media_type, CONFIG_TYPES, "config", text)
         config = registry.document(manifest.config, LARGEST_CONFIG)
@@ -75,9 +76,9 @@ def pull(
     return Pulled(image=Image(config=document.config, layers=layers), config=manifest.config.digest)
 
 
-def _chosen(registry: Registry, architecture: str) -> bytes:
+def _chosen(registry: Registry, digest: Digest, architecture: str) -> bytes:
     """The manifest; out of an index the one for the machine."""
-    data, media_type = registry.manifest(registry.reference.digest)
+    data, media_type = registry.manifest(digest)
     if media_type in INDEX_TYPES:
         try:
             entries = [(Descriptor.from_json(one), one.get("platform") or {}) for one in json.loads(data)["manifests"]]

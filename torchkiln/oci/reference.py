@@ -1,4 +1,4 @@
-"""What names an image: host, repository and digest, and the address that they lead to."""
+"""What names an image: host, repository and digest or tag, and the address that they lead to."""
 
 from __future__ import annotations
 
@@ -17,39 +17,76 @@ HUB = {"docker.io": "registry-1.docker.io"}
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 """Where a registry may speak plain HTTP."""
 LONGEST_NAME = 255
+LATEST = "latest"
+"""The tag of who names none, as engines have it."""
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_FORM = re.compile(
-    rf"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{{1,5}})?)/(?P<name>{_PART}(?:/{_PART})*)@(?P<digest>sha256:[0-9a-f]{{64}})"
-)
-"""The name's form is that of distribution-spec, "Pulling manifests"; so it has no `..` and no empty part."""
+_NAME = rf"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{{1,5}})?)/(?P<name>{_PART}(?:/{_PART})*)"
+"""That of distribution-spec, "Pulling manifests"; so it has no `..` and no empty part."""
+_FORM = re.compile(rf"{_NAME}@(?P<digest>sha256:[0-9a-f]{{64}})")
+_TAGGED = re.compile(rf"{_NAME}(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """An image by digest."""
+class Repository:
+    """A place for images in a registry."""
 
     host: str
     """With its port, if it has one."""
     repository: str
-    digest: Digest
+    plain: bool = False
+    """Told to speak plain HTTP, which this machine's registries do anyway."""
 
     @property
     def local(self) -> bool:
         """Whether its registry is on this machine."""
-        return self.host.partition(":")[0] in LOOPBACK
+        return self.machine in LOOPBACK
+
+    @property
+    def machine(self) -> str:
+        """The host without its port."""
+        return self.host.partition(":")[0]
 
     @property
     def address(self) -> str:
-        """Where its repository is served; plain HTTP on this machine only."""
-        return f"{'http' if self.local else 'https'}://{HUB.get(self.host, self.host)}/v2/{self.repository}"
+        """Where it is served; by HTTPS, but on this machine or when told."""
+        scheme = "http" if self.local or self.plain else "https"
+        return f"{scheme}://{HUB.get(self.host, self.host)}/v2/{self.repository}"
 
 
-def parse(text: str) -> Reference:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference(Repository):
+    """An image by digest."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination(Repository):
+    """Where an image shall be, under a name that may move."""
+
+    tag: str
+
+
+def parse(text: str, *, plain: bool = False) -> Reference:
     """`HOST/REPOSITORY@sha256:…`; ImageError for anything else, tags among it."""
     found = _FORM.fullmatch(text)
     if not found or len(found["name"]) > LONGEST_NAME:
         what, remedy = "not HOST/REPOSITORY@sha256:…", "a tag may move, a digest does not"
         raise ImageError(what, where=repr(text[:200]), remedy=remedy)
-    host, name = found["host"], found["name"]
-    bare = host in HUB and "/" not in name  # the hub's own images are in a folder that their names leave out
-    return Reference(host=host, repository=f"library/{name}" if bare else name, digest=digests.parse(found["digest"]))
+    digest = digests.parse(found["digest"])
+    return Reference(host=found["host"], repository=_full(found), plain=plain, digest=digest)
+
+
+def destination(text: str, *, plain: bool = False) -> Destination:
+    """`HOST/REPOSITORY[:TAG]`; ImageError for anything else, digests among it."""
+    found = _TAGGED.fullmatch(text)
+    if not found or len(found["name"]) > LONGEST_NAME:
+        remedy = "name the registry too, as in docker.io/USER/NAME:TAG"
+        raise ImageError("not HOST/REPOSITORY[:TAG]", where=repr(text[:200]), remedy=remedy)
+    return Destination(host=found["host"], repository=_full(found), plain=plain, tag=found["tag"] or LATEST)
+
+
+def _full(found: re.Match[str]) -> str:
+    """The hub's own images are in a folder that their names leave out."""
+    bare = found["host"] in HUB and "/" not in found["name"]
+    return f"library/{found['name']}" if bare else found["name"]

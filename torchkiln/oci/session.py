@@ -1,0 +1,227 @@
+"""Talking with a registry (distribution-spec 1.1): who we are, tokens that run out, patience, nothing in the clear."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import httpx
+
+from torchkiln import network
+from torchkiln.errors import FetchError, ImageError
+from torchkiln.oci import account as accounts
+from torchkiln.oci.reference import LOOPBACK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from torchkiln.errors import TorchkilnError
+    from torchkiln.oci.account import Account
+    from torchkiln.oci.reference import Repository
+
+_T = TypeVar("_T")
+LARGEST_MANIFEST = 4 << 20
+"""Bytes; what registries must take at least (distribution-spec, Pushing Manifests), and all that anybody needs."""
+TRIES = 5
+"""In a row without progress."""
+RETRIED = {408, 429, 500, 502, 503, 504}
+LONGEST_WAIT = 60
+FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
+SAID = 16 << 10
+"""Bytes of what a registry says about an error that are read."""
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What may stand after `Bearer` (RFC 6750, 2.1)."""
+
+
+class AgainError(Exception):
+    """What may be better next time."""
+
+    def __init__(self, what: str, wait: float = 0) -> None:
+        super().__init__(what)
+        self.wait = wait
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One repository of a registry, over connections that threads share."""
+
+    reference: Repository
+    client: httpx.Client
+    environment: Mapping[str, str]
+    sleep: Callable[[float], None] = time.sleep
+    scopes: tuple[str, ...] = ()
+    """What tokens are asked for; empty for what the registry names."""
+    failure: type[TorchkilnError] = FetchError
+    """What is raised when the registry can't be had."""
+    token: str = field(default="", repr=False)
+    _basic: str = field(default="", repr=False)
+    _account: Account | None = None
+    _identifying: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"{self.reference.host}/{self.reference.repository}"
+
+    def persist(self, what: str, act: Callable[[], _T], progress: Callable[[], int] = lambda: 0) -> _T:
+        """Try until it succeeds, or until nothing more comes."""
+        fruitless = 0
+        while True:
+            before = progress()
+            try:
+                return act()
+            except (AgainError, httpx.RequestError) as error:
+                fruitless = 1 if progress() > before else fruitless + 1
+                if fruitless >= TRIES:
+                    said = str(error) or type(error).__name__
+                    remedy = "check the network and the registry's name, then run it again: what has arrived is kept"
+                    raise self.failure(f"{what}: {network.redact(said)}", where=self.where, remedy=remedy) from error
+                self.sleep(getattr(error, "wait", 0) or 0.5 * 2 ** (fruitless - 1))
+
+    @contextmanager
+    def ask(
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        content: bytes | Iterable[bytes] = b"",
+        good: Collection[int] = FOUND,
+        timeout: httpx.Timeout = network.TIMEOUT,
+    ) -> Iterator[httpx.Response]:
+        """A good response, after at most one round for a token; AgainError or `failure` if it is none.
+
+        What is streamed can't be sent twice: AgainError asks for it anew, from where the registry has it.
+        """
+        once = not isinstance(content, bytes)
+        for first in (True, False):
+            shown = self._shown(address)
+            options = {
+                "headers": {**(headers or {}), **shown},
+                "content": content or None,
+                "timeout": timeout,
+                "follow_redirects": method in {"GET", "HEAD"},
+            }
+            with self.client.stream(method, address, **options) as response:  # type: ignore[arg-type]
+                challenge = response.headers.get("WWW-Authenticate", "")
+                expired = response.status_code == httpx.codes.UNAUTHORIZED
+                if expired and once:
+                    raise AgainError("the registry wants another token")
+                if not (expired and first and challenge):
+                    self._judge(response, f"{method} {httpx.URL(address).path}", good)
+                    yield response
+                    return
+            self._identify(challenge, shown)  # with no connection held: another is needed
+
+    def _shown(self, address: str) -> dict[str, str]:
+        """Who we are, for the registry alone: an upload may lead to another host."""
+        home, there = httpx.URL(self.reference.address), httpx.URL(address)
+        if (home.scheme, home.host, home.port) != (there.scheme, there.host, there.port):
+            return {}
+        shown = f"Bearer {self.token}" if self.token else self._basic
+        return {"Authorization": shown} if shown else {}
+
+    def _identify(self, challenge: str, shown: Mapping[str, str]) -> None:
+        """Get what the registry wants to see, unless another thread has got it meanwhile."""
+        with self._identifying:
+            if self._account is None:
+                self._account = accounts.find(self.environment, self.reference.host)
+            now = f"Bearer {self.token}" if self.token else self._basic
+            if now != shown.get("Authorization", ""):
+                return
+            kind = challenge.partition(" ")[0].lower()  # a scheme's case doesn't matter (RFC 9110, 11.1)
+            if kind == "bearer":
+                self.token = self._asked(dict(re.findall(r'(\w+)="([^"]*)"', challenge)), self._account)
+            elif kind == "basic":
+                self._basic = self._account.basic
+
+    def _judge(self, response: httpx.Response, what: str, good: Collection[int] = FOUND) -> None:
+        status = response.status_code
+        for one in (*response.history, response):
+            self.secure(one.url)
+        if status in good:
+            return
+        if status in RETRIED:
+            after = response.headers.get("Retry-After", "")
+            wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
+            raise AgainError(f"the registry answers {status} {response.reason_phrase}", wait)
+        said = f"{status} {response.reason_phrase}{_said(response)}"
+        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            remedy = (
+                f"`docker login {self.reference.host}`, or put its user and password into ~/.netrc, "
+                "or into the file $NETRC names"
+            )
+            raise self.failure(f"the registry refuses: {said}", where=self.where, remedy=remedy)
+        remedy = "compare the image's name with what the registry has"
+        raise self.failure(f"{what}: {said}", where=self.where, remedy=remedy)
+
+    def _asked(self, challenge: Mapping[str, str], account: Account) -> str:
+        """A token, with the registry's credentials if there are any (distribution's token documents).
+
+        No others are sent, whatever place the registry names: the answer becomes a token that the registry is shown.
+        """
+        try:
+            realm = httpx.URL(challenge.get("realm", ""))
+        except httpx.InvalidURL as error:
+            raise self.failure(f"the registry names no place for tokens: {error}", where=self.where) from error
+        self.secure(realm)
+        scopes = self.scopes or (challenge.get("scope") or f"repository:{self.reference.repository}:pull",)
+        asked = {name: challenge[name] for name in ("service",) if name in challenge}
+        if account.identity:
+            grant = {"grant_type": "refresh_token", "refresh_token": account.identity, "client_id": "torchkiln"}
+            request = self.client.build_request("POST", realm, data={**asked, **grant, "scope": " ".join(scopes)})
+        else:
+            request = self.client.build_request("GET", realm, params={**asked, "scope": list(scopes)})
+        auth = httpx.BasicAuth(account.user, account.password) if account.password else httpx.Auth()
+        response = self.client.send(request, auth=auth, stream=True)
+        with closing(response):
+            self._judge(response, "token")
+            found = parsed(bounded(response, LARGEST_MANIFEST))
+        token = str(found.get("token") or found.get("access_token") or "")
+        if not _TOKEN.fullmatch(token):
+            raise self.failure("the registry hands out what is no token", where=self.where)
+        return token
+
+    def secure(self, address: httpx.URL) -> None:
+        """Neither a token nor a blob travels in the clear, but on this machine, where only its own registries lead."""
+        local = address.host in LOOPBACK
+        if local and not self.reference.local:
+            remedy = "ask who runs it: no other machine has a reason to"
+            raise self.failure("the registry leads to this machine", where=self.where, remedy=remedy)
+        told = self.reference.plain and address.host == self.reference.machine
+        if address.scheme != "https" and not local and not told:
+            remedy = "use a registry that has HTTPS"
+            raise self.failure("the registry leads to plain HTTP", where=address.host, remedy=remedy)
+
+
+def bounded(response: httpx.Response, limit: int) -> bytes:
+    """A small body as a whole; ImageError if it is larger."""
+    data = network.bounded(response.iter_raw(), limit)
+    if data is None:
+        raise ImageError(f"more than {limit} bytes", where=network.redact(str(response.url.copy_with(query=None))))
+    return data
+
+
+def _said(response: httpx.Response) -> str:
+    """What the registry says of an error (distribution-spec, "Error Codes"), short; empty if nothing."""
+    try:
+        data = b"" if response.is_stream_consumed else next(response.iter_raw(SAID), b"")
+        first = json.loads(data)["errors"][0]
+        words = f"{first.get('code', '')} {first.get('message', '')}".strip()
+        return f": {network.redact(words)[:200]!r}"
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return ""
+
+
+def parsed(data: bytes) -> Mapping[str, object]:
+    """A JSON object; ImageError for what is no JSON, nothing for another value."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ImageError(f"the registry serves no JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
