@@ -70,7 +70,8 @@ def test_a_worker_that_dies_is_an_error() -> None:
 
 
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
 sys.path.insert(0, ".")
 from tests.layers import test_pool
 from torchkiln.layers import pool
@@ -103,7 +104,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     started = parent(tmp_path)
     workers = [int(path.name.rpartition("-")[2]) for path in tmp_path.glob("partial-*")]
     started.send_signal(number)
-    started.communicate()
+    started.communicate(timeout=30)  # before the jobs end by themselves
     _until(lambda: not list(tmp_path.glob("partial-*")), started)
     _until(lambda: not any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers), started)
 
