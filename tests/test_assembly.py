@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,12 +30,12 @@ BASE = BaseSpec(
 )
 
 
-def wheels(home: Home, root: Path, *paths: Path) -> Mapping[str, Path]:
+def wheels(home: Home, root: Path, *paths: Path, base: BaseSpec = BASE) -> Mapping[str, Path]:
     """What a build does with these wheels before it makes layers of them."""
     pins = [toys.pin(path) for path in paths]
     lock = lockfile.make(Inputs(requirements=("one",), python="3.11", platform="x86_64 glibc 2.36"), pins, "uv")
     spec = WheelSpec(pins=lock.pins)
-    plan = ImagePlan(target="row", layers=(BASE, spec), config=Config())
+    plan = ImagePlan(target="row", layers=(base, spec), config=Config())
     project = Project(root=root, home=home, environment={"TORCHKILN_FIND_LINKS": str(root)})
     return assembly._wheels(project, plan, lock, {}, [spec])
 
@@ -66,3 +67,12 @@ def test_a_pin_deleted_from_a_lock_is_noticed_before_layers_are_made(home: Home,
             wheels(home, tmp_path, one)
         assert "one needs two>=1, and no two is pinned" in raised.value.what
         assert raised.value.remedy == "./inv lock --target row"
+
+
+def test_wheels_that_go_together_on_one_python_are_asked_again_on_another(home: Home, tmp_path: Path) -> None:
+    """Rows share a lock for each minor; bases have their own patch release, and markers may name it."""
+    one = toys.make_wheel(tmp_path, "one", requires=("two; python_full_version >= '3.11.4'",))
+    wheels(home, tmp_path, one)
+    newer = replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")]))
+    with pytest.raises(LockError, match="no two is pinned"):
+        wheels(home, tmp_path, one, base=newer)

@@ -164,6 +164,20 @@ def test_layers_of_the_base_count() -> None:
         plan.plan(row, lock(*pins), held, SUITE)
 
 
+def test_what_an_interpreter_of_others_compiles_is_for_its_own_image() -> None:
+    """Even one of the same version writes no bytecode into rows on another base; the wheels are shared all the same."""
+    foreign = replace(TARGET, base=replace(TARGET.base, kind="registry"))
+    held = [baselock.of_image([layer(n)], source="x", config="y", python=BASE.python) for n in (1, 2)]
+    plans = [
+        plan.plan(TARGET, lock(*PINS), BASE, SUITE),
+        *(plan.plan(foreign, lock(*PINS), one, SUITE) for one in held),
+    ]
+    for kind, shared in ((specs.BytecodeSpec, False), (specs.WheelSpec, True)):
+        first, second, third = ({spec.key for spec in one.layers if isinstance(spec, kind)} for one in plans)
+        assert (first == second == third) is shared
+        assert bool(first & second | second & third) is shared
+
+
 def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of format, input or option never serves an old layer."""
     base = specs.BaseSpec(base=TARGET.base, lock=BASE)
@@ -183,6 +197,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(base, arch="aarch64"),
         replace(base, base=replace(TARGET.base, mirror="http://127.0.0.1/dated")),
         replace(base, base=replace(TARGET.base, components=("main", "universe"))),
+        replace(base, base=replace(TARGET.base, keyring="/keys.gpg")),
         adopted,
         replace(adopted, arch="aarch64"),
         replace(adopted, recipe="sha256:" + "e" * 64),
@@ -197,6 +212,7 @@ def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
         replace(wheel, pins=PINS[:2]),
         bytecode,
         replace(bytecode, python="3.11.9"),
+        replace(bytecode, image="sha256:" + "e" * 64),
         replace(bytecode, pins=PINS[:2]),
         venv,
         replace(venv, python="3.12"),

@@ -105,7 +105,7 @@ def _wheels(
     project: Project, plan: ImagePlan, lock: Lock, stages: dict[str, float], missing: Sequence[LayerSpec]
 ) -> Mapping[str, Path]:
     """Every wheel that a missing layer is made from, and all of them once, to see that they go together."""
-    compared = f"together-{lock.digest.removeprefix('sha256:')}"
+    compared = f"together-{_python(plan)}-{lock.digest.removeprefix('sha256:')}"
     needed = {pin for spec in missing if isinstance(spec, WheelSpec | BytecodeSpec | ToolkitSpec) for pin in spec.pins}
     if project.home.lookup(compared) is None:
         needed = set(lock.pins)
@@ -121,12 +121,16 @@ def _wheels(
 
 def _check_together(plan: ImagePlan, lock: Lock, paths: Mapping[str, Path]) -> None:
     """None asks for what is not pinned, and none writes another's files."""
+    requires = {pin.name: wheel.requirements(paths[pin.sha256]) for pin in lock.pins}
+    fit.check_closed(lock, requires, python=_python(plan), target=plan.target)
+    wheel.check_conflicts({pin: paths[pin.sha256] for pin in lock.pins})
+
+
+def _python(plan: ImagePlan) -> str:
+    """Version of the base's Python, for which markers hold; the minor where no more is known."""
     *_, base = bases(plan)  # the one that knows the lock
     assert not isinstance(base, ForeignSpec)  # noqa: S101
-    requires = {pin.name: wheel.requirements(paths[pin.sha256]) for pin in lock.pins}
-    python = base.lock.python or base.base.python
-    fit.check_closed(lock, requires, python=python, target=plan.target)
-    wheel.check_conflicts({pin: paths[pin.sha256] for pin in lock.pins})
+    return base.lock.python or base.base.python
 
 
 @contextmanager

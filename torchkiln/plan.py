@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import PlanError
 from torchkiln.matrix.target import DEVEL, TRIO
-from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
 from torchkiln.specs import (
     AdoptionSpec,
     BaseSpec,
@@ -21,6 +23,8 @@ from torchkiln.specs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Target
@@ -166,9 +170,9 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
     shared, *additions = lock.parts or (lock.pins,)
     own = [shared, *(additions[:-1] if target.extra else additions)]
     nvidia = sorted((pin for part in own for pin in part if pin.name.startswith(NVIDIA)), key=lambda pin: pin.name)
-    python = base.python or target.base.python
+    compiler = partial(BytecodeSpec, python=base.python or target.base.python, image=_image(base))
     surplus = max(0, len(bases) - SPARE)  # each group of wheels needs two layers
-    wheels, compiled = _stack(shared, ROOM[0] - (surplus + 1) // 2, python)
+    wheels, compiled = _stack(shared, ROOM[0] - (surplus + 1) // 2, compiler)
     layers: tuple[LayerSpec, ...] = (
         *bases,
         *wheels,
@@ -178,7 +182,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         *(
             spec
             for part, room in zip(additions, ROOM[1:], strict=False)
-            for kind in _stack(part, room, python)
+            for kind in _stack(part, room, compiler)
             for spec in kind
         ),
         suite,
@@ -198,13 +202,20 @@ def base_specs(target: Target, lock: BaseLock, recipe: str) -> tuple[BaseSpec | 
     return (*foreign, AdoptionSpec(base=base, lock=lock, recipe=recipe, arch=target.arch))
 
 
-def _stack(pins: tuple[Pin, ...], room: int, python: str) -> tuple[tuple[WheelSpec, ...], tuple[BytecodeSpec, ...]]:
+def _image(lock: BaseLock) -> str:
+    """Names the layers that others made; empty for a base that we assemble."""
+    return digests.of_bytes(canonical([layer.diff_id for layer in lock.layers])) if lock.layers else ""
+
+
+def _stack(
+    pins: tuple[Pin, ...], room: int, compiler: Callable[..., BytecodeSpec]
+) -> tuple[tuple[WheelSpec, ...], tuple[BytecodeSpec, ...]]:
     """The layers of wheels that were locked together: their files, and their bytecode."""
     grouped = groups(pins, room)
     compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
     return (
         tuple(WheelSpec(pins=group) for group in grouped),
-        tuple(BytecodeSpec(pins=group, python=python) for group in compiled if group),
+        tuple(compiler(pins=group) for group in compiled if group),
     )
 
 

@@ -51,7 +51,8 @@ class BaseSpec:
         """Recipe and expected packages."""
         base = self.base
         recipe = [self.recipe, base.kind, base.suite, self.arch, base.python, base.mirror, *sorted(base.packages)]
-        inputs = {"recipe": recipe, "components": list(base.components), "lock": self.lock.digest}
+        keys = {"keyring": base.keyring} if base.keyring else {}  # whom the packages were believed from
+        inputs = {"recipe": recipe, "components": list(base.components), "lock": self.lock.digest, **keys}
         return _key("base", self.FORMAT, inputs)
 
     @property
@@ -137,11 +138,15 @@ class BytecodeSpec:
     pins: tuple[Pin, ...]
     python: str
     """Full version of the base's interpreter: the compiler's output may change between patch releases."""
+    image: str = ""
+    """Names the image that others made whose interpreter compiles: what it writes gets into no row on another base."""
 
     @property
     def key(self) -> str:
         """Wheels and interpreter."""
-        return _key("bytecode", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins], "python": self.python})
+        whose = {"image": self.image} if self.image else {}
+        wheels = [pin.sha256 for pin in self.pins]
+        return _key("bytecode", self.FORMAT, {"wheels": wheels, "python": self.python, **whose})
 
     @property
     def title(self) -> str:
