@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from functools import cache, partial
 from pathlib import Path
@@ -41,6 +42,11 @@ def lacking(need: str) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`./inv test --golden` passes this."""
     parser.addoption("--golden", action="store_true", help="write golden files anew")
+
+
+def pytest_configure() -> None:
+    """Whoever runs the tests in the background has them ignore Ctrl-C, and what they start would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
