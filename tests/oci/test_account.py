@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from torchkiln import credentials
 from torchkiln.oci import account
 from torchkiln.oci.account import NOBODY, Account
 
@@ -22,6 +23,7 @@ case "$1 $server" in
   "get two.example:8443") echo '{"Username": "<token>", "Secret": "renewable"}' ;;
   "get three.example") echo 'sesame is locked' ; exit 1 ;;
   "get four.example") echo 'not JSON' ;;
+  "get five.example") exec sleep 600 ;;
   *) echo 'credentials not found in native keychain' ; exit 1 ;;
 esac
 """
@@ -31,7 +33,12 @@ def told(folder: Path, config: object, netrc: str = "") -> dict[str, str]:
     """An environment with a config of Docker's and a netrc."""
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "netrc").write_text(netrc)
-    return {"DOCKER_CONFIG": str(folder), "NETRC": str(folder / "netrc"), "HOME": str(folder)}
+    return {
+        "DOCKER_CONFIG": str(folder),
+        "NETRC": str(folder / "netrc"),
+        "HOME": str(folder),
+        "PATH": os.environ["PATH"],
+    }
 
 
 def pair(text: str) -> dict[str, Any]:
@@ -81,11 +88,11 @@ def test_the_file_is_where_docker_looks(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("helper")
 def test_helpers_are_asked(tmp_path: Path) -> None:
     """For all registries or for one; a helper that knows nothing leaves the word to netrc."""
-    netrc = "machine five.example login netrc password word\n"
+    netrc = "machine seven.example login netrc password word\n"
     environment = told(tmp_path, {"credsStore": "toy"}, netrc)
     assert account.find(environment, "one.example") == Account(user="me", password="mine")  # noqa: S106  a toy's
     assert account.find(environment, "two.example:8443") == Account(identity="renewable")
-    assert account.find(environment, "five.example").user == "netrc"
+    assert account.find(environment, "seven.example").user == "netrc"
     environment = told(tmp_path, {"credHelpers": {"one.example": "toy"}, "auths": {"six.example": pair("a:b")}})
     assert account.find(environment, "one.example").user == "me"
     assert account.find(environment, "six.example").user == "a"
@@ -97,6 +104,7 @@ def test_helpers_are_asked(tmp_path: Path) -> None:
     [
         {"credHelpers": {"three.example": "toy"}},
         {"credHelpers": {"three.example": "missing"}},
+        {"credHelpers": ["three.example"]},
         {"auths": {"three.example": {"auth": "no base64"}}},
         {"auths": {"three.example": "me"}},
         {"credHelpers": {"three.example": "toy"}, "auths": []},
@@ -119,3 +127,12 @@ def test_secrets_are_in_no_text() -> None:
     assert "mine" not in repr(known)
     assert "renewable" not in repr(known)
     assert known.basic == "Basic " + base64.b64encode(b"me:mine").decode()
+
+
+@pytest.mark.usefixtures("helper")
+@pytest.mark.parametrize("host", ["four.example", "five.example"])
+def test_a_helper_that_hangs_or_babbles_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """As when it waits for somebody to unlock it who is not there."""
+    monkeypatch.setattr(credentials, "PATIENCE", 0.2)
+    environment = told(tmp_path, {"credsStore": "toy"}, f"machine {host} login netrc password word\n")
+    assert account.find(environment, host).user == "netrc"

@@ -223,7 +223,9 @@ def test_a_registry_that_leads_in_circles_is_told(toy: Toy, store: Store) -> Non
         pulled(toy, store, digest)
 
 
-def asked_of(answers: Mapping[str, httpx.Response], netrc: Path) -> tuple[list[tuple[str, str]], TorchkilnError]:
+def asked_of(
+    answers: Mapping[str, httpx.Response], netrc: Path, **environment: str
+) -> tuple[list[tuple[str, str]], TorchkilnError]:
     """Ask a registry elsewhere for a manifest: which hosts were asked, with what kind of credentials; and the error."""
     seen: list[tuple[str, str]] = []
 
@@ -233,7 +235,7 @@ def asked_of(answers: Mapping[str, httpx.Response], netrc: Path) -> tuple[list[t
 
     digest = digests.of_bytes(b"")
     image = reference.parse(f"one.example/x@{digest}")
-    with registry.connected(image, {"NETRC": str(netrc)}, sleep=lambda _seconds: None) as found:
+    with registry.connected(image, {"NETRC": str(netrc), **environment}, sleep=lambda _seconds: None) as found:
         found.client._mounts.clear()  # a proxy of this machine would otherwise take the requests
         found.client._transport = httpx.MockTransport(answer)
         with pytest.raises(TorchkilnError) as raised:
@@ -266,13 +268,45 @@ def test_no_registry_elsewhere_leads_to_this_machine(tmp_path: Path, place: str)
     netrc = tmp_path / "netrc"
     netrc.write_text("machine one.example login me password mine\n")
     seen, error = asked_of({"one.example": challenge(place)}, netrc)
-    assert seen == [("one.example", "Basic")]
+    assert seen == [("one.example", "")]
     assert "leads to this machine" in str(error)
     here = {httpx.URL(place).host: httpx.Response(200)}
     redirects = {"one.example": httpx.Response(307, headers={"Location": place})}
     seen, error = asked_of(redirects | here, netrc)
-    assert seen == [("one.example", "Basic"), (httpx.URL(place).host, "")]
+    assert seen == [("one.example", ""), (httpx.URL(place).host, "")]
     assert "leads to this machine" in str(error)
+
+
+def test_a_refresh_token_is_for_the_place_that_is_named(tmp_path: Path) -> None:
+    """What `docker login` keeps does not follow a redirect, which would send it on whole."""
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"one.example": {"identitytoken": "secret"}}}))
+    answers = {
+        "one.example": challenge("https://two.example/t"),
+        "two.example": httpx.Response(307, headers={"Location": "https://three.example/"}),
+    }
+    seen, error = asked_of(answers, tmp_path / "none", DOCKER_CONFIG=str(tmp_path))
+    assert [host for host, _ in seen] == ["one.example", "two.example"]
+    assert "307" in str(error)
+
+
+def test_an_upload_elsewhere_is_shown_no_credentials(tmp_path: Path) -> None:
+    """A registry may name any address to send bytes to, also one of a host that the user has a password for."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine two.example login me password mine\n")
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("Authorization", ""))
+        return httpx.Response(200)
+
+    with registry.connected(reference.parse(f"one.example/x@{digests.of_bytes(b'')}"), {"NETRC": str(netrc)}) as found:
+        found.client._mounts.clear()
+        found.client._transport = httpx.MockTransport(answer)
+        with found.ask("PUT", "https://two.example/upload", content=b"x"):
+            pass
+        with pytest.raises(FetchError, match="leads to this machine"), found.ask("PUT", "http://127.0.0.1/upload"):
+            pass
+    assert seen == [""]
 
 
 def test_no_hop_on_the_way_is_in_the_clear(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-import warnings
+import json
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 from docker import auth as docker
 from docker.errors import DockerException
 
-from torchkiln import console, credentials
+from torchkiln import console, credentials, process
+from torchkiln.errors import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +36,17 @@ class Account:
 
 
 NOBODY = Account()
+UNREADABLE = (
+    DockerException,
+    HostError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    subprocess.TimeoutExpired,
+)
+"""What a file of another form raises, or a helper that is missing, fails, hangs or says something else."""
 
 
 def find(environment: Mapping[str, str], host: str) -> Account:
@@ -46,19 +59,35 @@ def find(environment: Mapping[str, str], host: str) -> Account:
 
 
 def _docker(environment: Mapping[str, str], host: str) -> Account:
-    """By the Docker SDK, which knows the file's forms and asks the helpers that it names."""
+    """By the Docker SDK, which knows the file's forms, and by the helper that the file names for the registry."""
     folder = environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or "/") / ".docker"
     path = Path(folder) / "config.json"
     if not path.is_file():
         return NOBODY
     try:
-        with warnings.catch_warnings(action="ignore"):  # a helper that is missing is told below
-            config = docker.load_config(str(path), credstore_env=dict(environment))
-            entry = docker.resolve_authconfig(config, host) or {}
-    except (DockerException, ValueError, KeyError, TypeError, OSError) as error:
+        config = docker.load_config(str(path))
+        helper = config.get_credential_store(host)
+        asked = _helped(environment, helper, host) if helper else {}
+        entry = asked or docker.AuthConfig({"auths": config.auths}).resolve_authconfig(host) or {}
+        found = {name.lower(): str(value) for name, value in entry.items() if value}
+    except UNREADABLE as error:
         console.warn(f"{path} gives no credentials for {host}: {type(error).__name__}, of the file or of its helper")
         return NOBODY
-    found = {name.lower(): str(value) for name, value in entry.items() if value}
     return Account(
         user=found.get("username", ""), password=found.get("password", ""), identity=found.get("identitytoken", "")
     )
+
+
+def _helped(environment: Mapping[str, str], helper: str, host: str) -> dict[str, str]:
+    """What a helper says (docker-credential-helpers, "Development"), as the file would; nothing if it knows nothing.
+
+    The SDK would wait without an end for one that hangs.
+    """
+    server = docker.INDEX_URL if host == docker.INDEX_NAME else host
+    command = [f"docker-credential-{helper}", "get"]
+    done = process.run(command, env=environment, stdin=server.encode(), timeout=credentials.PATIENCE)
+    if b"credentials not found" in done.stdout:
+        return {}
+    said: dict[str, str] = json.loads(done.stdout)
+    user, secret = said["Username"], said["Secret"]
+    return {"identitytoken": secret} if user == docker.TOKEN_USERNAME else {"username": user, "password": secret}

@@ -96,8 +96,10 @@ class Session:
     ) -> Iterator[httpx.Response]:
         """A good response, after at most one round for a token; AgainError or `failure` if it is none.
 
+        Other places are shown no credentials, not even their own: the registry chose what is asked of them.
         What is streamed can't be sent twice: AgainError asks for it anew, from where the registry has it.
         """
+        self.secure(httpx.URL(address))
         once = not isinstance(content, bytes)
         for first in (True, False):
             shown = self._shown(address)
@@ -106,6 +108,7 @@ class Session:
                 "content": content or None,
                 "timeout": timeout,
                 "follow_redirects": method in {"GET", "HEAD"},
+                "auth": httpx.Auth(),
             }
             with self.client.stream(method, address, **options) as response:  # type: ignore[arg-type]
                 challenge = response.headers.get("WWW-Authenticate", "")
@@ -178,7 +181,8 @@ class Session:
         else:
             request = self.client.build_request("GET", realm, params={**asked, "scope": list(scopes)})
         auth = httpx.BasicAuth(account.user, account.password) if account.password else httpx.Auth()
-        response = self.client.send(request, auth=auth, stream=True)
+        # a redirected POST would take the refresh token to another host
+        response = self.client.send(request, auth=auth, stream=True, follow_redirects=request.method == "GET")
         with closing(response):
             self._judge(response, "token")
             found = parsed(bounded(response, LARGEST_MANIFEST))
