@@ -27,8 +27,7 @@ class Kiln:
     def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401  Popen's
         """Start a task; stdout and stderr are captured."""
         variables = {**os.environ, "TORCHKILN_HOME": str(self.home), "TORCHKILN_FIND_LINKS": FIND_LINKS, **(env or {})}
-        # whoever runs the tests in the background has them ignore Ctrl-C, and children inherit that
-        command = ["/usr/bin/env", "--default-signal=INT", sys.executable, "-m", "invoke", *arguments]
+        command = [sys.executable, "-m", "invoke", *arguments]
         return subprocess.Popen(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
         )
