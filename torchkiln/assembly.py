@@ -16,7 +16,7 @@ from torchkiln.console import step
 from torchkiln.errors import HashMismatchError, WheelError
 from torchkiln.layers import bytecode, environment, pool, suite, toolkit, wheel
 from torchkiln.layers.base import table
-from torchkiln.lock import fit
+from torchkiln.lock import closure
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Image, append, recorded
 from torchkiln.specs import (
@@ -122,7 +122,7 @@ def _wheels(
 def _check_together(plan: ImagePlan, lock: Lock, paths: Mapping[str, Path]) -> None:
     """None asks for what is not pinned, and none writes another's files."""
     requires = {pin.name: wheel.requirements(paths[pin.sha256]) for pin in lock.pins}
-    fit.check_closed(lock, requires, python=_python(plan), target=plan.target)
+    closure.check(lock, requires, python=_python(plan), target=plan.target)
     wheel.check_conflicts({pin: paths[pin.sha256] for pin in lock.pins})
 
 

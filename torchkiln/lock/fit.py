@@ -8,19 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import sections, tags
+from torchkiln.lock import closure, sections, tags
 from torchkiln.lock.lockfile import Inputs
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix.target import TRIO
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Release, Target
@@ -171,7 +170,7 @@ def check_fits(lock: Lock, target: Target) -> None:
     ]
     problems += [
         problem
-        for problem in _problems(lock, pins, {}, _environment(python, arch))
+        for problem in closure.unmet(lock, {}, python=python, machine=arch)
         if not any(f" needs {name}==" in problem for name in TRIO)  # told above, in fewer words
     ]
     if problems:
@@ -214,70 +213,3 @@ def _misnamed(pin: Pin) -> Iterator[str]:
             yield f"{pin.filename} is not {pin.name} {pin.version}"
     except (InvalidWheelFilename, InvalidVersion):
         yield f"{pin.filename} is not a wheel's name"
-
-
-def check_closed(lock: Lock, requires: Mapping[str, Sequence[str]], *, python: str, target: str) -> None:
-    """LockError with every requirement that the pins do not meet, and who has it.
-
-    `requires` is the Requires-Dist of each pin by name; `python` the full version or the minor of the base's,
-    `target` the id of the row.
-    """
-    pins = {pin.name: pin for pin in lock.pins}
-    machine = lock.asked.platform.partition(" ")[0] or "x86_64"
-    problems = dict.fromkeys(_problems(lock, pins, requires, _environment(python, machine)))
-    if problems:
-        raise LockError(
-            f"the lock of {target} is not complete: {'; '.join(problems)}",
-            where=f"Python {python}, {machine}",
-            remedy=f"./inv lock --target {target}",
-        )
-
-
-def _environment(python: str, machine: str) -> dict[str, str]:
-    """What markers are evaluated against, in the image (dependency specifiers, "Environment Markers")."""
-    full = python if python.count(".") > 1 else f"{python}.0"
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": full,
-        "os_name": "posix",
-        "platform_machine": machine,
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": full,
-        "python_version": ".".join(full.split(".")[:2]),
-        "sys_platform": "linux",
-    }
-
-
-def _problems(
-    lock: Lock, pins: Mapping[str, Pin], requires: Mapping[str, Sequence[str]], environment: Mapping[str, str]
-) -> Iterator[str]:
-    """Follow the row's requirements and every pin's; an extra counts as soon as somebody asks for it."""
-    left = [(text, "", "the row") for text in lock.asked.requirements]
-    left += [(text, "", name) for name in pins for text in requires.get(name, ())]
-    seen = {(name, "") for name in pins}
-    while left:
-        text, extra, owner = left.pop(0)
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            yield f"{owner} asks for {text!r}, which is not a requirement"
-            continue
-        if requirement.marker and not requirement.marker.evaluate({**environment, "extra": extra}):
-            continue
-        name = canonicalize_name(requirement.name)
-        yield from _unmet(requirement, pins.get(name), owner if not extra else f"{owner}[{extra}]")
-        for wanted in sorted(canonicalize_name(extra) for extra in requirement.extras):
-            if (name, wanted) not in seen:
-                seen.add((name, wanted))
-                left += [(text, wanted, name) for text in requires.get(name, ())]
-
-
-def _unmet(requirement: Requirement, pin: Pin | None, owner: str) -> Iterator[str]:
-    asked = f"{requirement.name}{requirement.specifier}"
-    if pin is None:
-        yield f"{owner} needs {asked}, and no {canonicalize_name(requirement.name)} is pinned"
-    elif not requirement.specifier.contains(pin.version, prereleases=True):
-        yield f"{owner} needs {asked}, and {pin.name} {pin.version} is pinned"

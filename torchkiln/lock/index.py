@@ -25,6 +25,7 @@ from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from subprocess import CompletedProcess
 
     from torchkiln.lock.lockfile import Inputs
 
@@ -71,40 +72,60 @@ def ask(
     for the PyTorch index. `preferences` are versions by name, kept to where they still do. Without `dependencies`
     only the requirements themselves are looked up.
     """
-    arch, _, glibc = asked.platform.partition(" glibc ")
     with tempfile.TemporaryDirectory(prefix="torchkiln-lock-") as name:
         folder = Path(name)
-        folder.joinpath("links").mkdir()
-        for link in links:
-            folder.joinpath("links", link.name).symlink_to(link.absolute())
-        index = _index(folder / "links" if links else None, asked.index, environment)
-        folder.joinpath("pyproject.toml").write_text(_project(requirements, asked.python, index))
+        _lay_out(folder, asked, requirements, links, environment)
+        folder.joinpath("constraints.txt").write_text("".join(f"{text}\n" for text in constraints))
         if preferences:
             folder.joinpath("pylock.toml").write_text(_pylock(preferences))
-        folder.joinpath("constraints.txt").write_text("".join(f"{text}\n" for text in constraints))
-        done = process.run(
-            [
-                *(uv.find_uv_bin(), "pip", "compile", "pyproject.toml", "--output-file", "pylock.toml", "--no-header"),
-                *("--python", sys.executable, "--python-version", asked.python, "--no-python-downloads"),
-                *("--python-platform", _platform(arch, glibc), "--only-binary", ":all:"),
-                *(("--constraints", "constraints.txt") if constraints else ()),
-                *(() if dependencies else ("--no-deps",)),
-            ],
-            env=_environment(environment),
-            cwd=folder,
-        )
-        messages = network.redact(done.stderr.decode(errors="replace")).strip()
-        if "os error 28" in messages:  # ENOSPC, as Rust prints it
-            raise HostError("the disk is full while uv asks the index", where=messages[-300:], remedy=ROOM)
-        if done.returncode != 0:
-            raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages, asked.index, environment))
-        warnings = [line.removeprefix("warning: ") for line in messages.splitlines() if line.startswith("warning:")]
-        if dependencies:
-            pinned = tuple(f"`{text}`" for text in constraints)  # what a lock has already is used, with a warning
-            _refuse_yanked(warning for warning in warnings if not any(text in warning for text in pinned))
-        for warning in warnings:
+        options = ["--constraints", "constraints.txt"] if constraints else []
+        options += [] if dependencies else ["--no-deps"]
+        done = process.run([*_command(asked), *options], env=_environment(environment), cwd=folder)
+        for warning in _warnings(done, asked, environment, constraints, fresh=dependencies):
             console.warn(warning)
         return _offers(done.stdout.decode())
+
+
+def _lay_out(
+    folder: Path, asked: Inputs, requirements: Sequence[str], links: Sequence[Path], environment: Mapping[str, str]
+) -> None:
+    """A project that asks for the requirements, and the wheels at hand beside it."""
+    folder.joinpath("links").mkdir()
+    for link in links:
+        folder.joinpath("links", link.name).symlink_to(link.absolute())
+    index = _index(folder / "links" if links else None, asked.index, environment)
+    folder.joinpath("pyproject.toml").write_text(_project(requirements, asked.python, index))
+
+
+def _command(asked: Inputs) -> list[str]:
+    """Uv for a Python and a platform; nothing is built, and no interpreter fetched."""
+    arch, _, glibc = asked.platform.partition(" glibc ")
+    return [
+        *(uv.find_uv_bin(), "pip", "compile", "pyproject.toml", "--output-file", "pylock.toml", "--no-header"),
+        *("--python", sys.executable, "--python-version", asked.python, "--no-python-downloads"),
+        *("--python-platform", _platform(arch, glibc), "--only-binary", ":all:"),
+    ]
+
+
+def _warnings(
+    done: CompletedProcess[bytes],
+    asked: Inputs,
+    environment: Mapping[str, str],
+    constraints: Sequence[str],
+    *,
+    fresh: bool,
+) -> list[str]:
+    """What uv warns of; HostError for a full disk, LockError where it fails or, of what is locked anew, for a yank."""
+    messages = network.redact(done.stderr.decode(errors="replace")).strip()
+    if "os error 28" in messages:  # ENOSPC, as Rust prints it
+        raise HostError("the disk is full while uv asks the index", where=messages[-300:], remedy=ROOM)
+    if done.returncode != 0:
+        raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages, asked.index, environment))
+    warnings = [line.removeprefix("warning: ") for line in messages.splitlines() if line.startswith("warning:")]
+    if fresh:
+        pinned = tuple(f"`{text}`" for text in constraints)  # what a lock has already is used, with a warning
+        _refuse_yanked(warning for warning in warnings if not any(text in warning for text in pinned))
+    return warnings
 
 
 def _platform(arch: str, glibc: str) -> str:
