@@ -144,8 +144,12 @@ def _refuse(project: Project, targets: Sequence[Target], known: Facts | None = N
 
 
 def _written(renewed: Sequence[Renewed]) -> tuple[Difference, ...]:
-    for one in renewed:
-        write_atomically(one.path, sections.render(one.after).encode())
+    """Write all or nothing; LockError for what no lock can hold, such as a file that its index gives a strange name."""
+    texts = {one.path: sections.render(one.after) for one in renewed}
+    for path, text in texts.items():
+        sections.parse(text, where=str(path))
+    for path, text in texts.items():
+        write_atomically(path, text.encode())
     return tuple(part for one in renewed for part in difference(one.path.name, one.before, one.after))
 
 
