@@ -87,6 +87,7 @@ def test_run_options_are_those_of_accelerator_and_gpu() -> None:
         ),
         ("numpy>=2,<2.3", "\"numpy; os_name == '\\L'\"", "holds what is no letter, digit or sign"),
         ("suite: bookworm", "suite: --help", "bases.bookworm.suite: string should match pattern"),
+        ("  generic:\n", "  generic:\n    arch: sm_9$(x)\n", "gpus.generic.arch: string should match pattern"),
         ("  cpu: {kind: cpu}", "  ? [cpu]\n  : {kind: cpu}", "unhashable key"),
         ("torchvision: 0.20.1", "torchvision: newest", "releases.torch25.torchvision: 'newest' is not a version"),
         ("without: [torchvision, ", "without: [torchvison, ", "'torchvison' is not known; nearest: torchvision"),

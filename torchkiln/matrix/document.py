@@ -50,6 +50,8 @@ Requires = Annotated[str, AfterValidator(_requirement)]
 Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]*$")]
 InImage = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
 """An absolute path without `..`: it becomes part of paths and a line of pyvenv.cfg."""
+Arch = Annotated[str, StringConstraints(pattern=r"^(sm_[0-9]+[a-z]?|gfx[0-9a-f]+)?$")]
+"""It becomes part of a shell's profile."""
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 
 
@@ -156,7 +158,7 @@ class SizingEntry(Strict):
 class GpuEntry(Strict):
     """One of `gpus`."""
 
-    arch: str = ""
+    arch: Arch = ""
     """For example sm_90 or gfx942; empty for a row that fits any."""
     memory_gb: int = 0
     """Of one device."""
