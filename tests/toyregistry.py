@@ -7,6 +7,9 @@ import gzip
 import http.server
 import io
 import json
+import secrets
+import socket
+import struct
 import tarfile
 import threading
 from collections import defaultdict
@@ -59,6 +62,24 @@ class Toy:
     realm: str = ""
     """Where tokens are had, if not here."""
     expired: set[str] = field(default_factory=set)
+    scopes: list[list[str]] = field(default_factory=list)
+    """What tokens were asked for."""
+    least: int = 0
+    """Bytes that a chunk must have, but the last."""
+    mounts: dict[str, set[str]] = field(default_factory=dict)
+    """Repository → digests of blobs that may be mounted from it; they lie in `others`."""
+    others: dict[str, bytes] = field(default_factory=dict)
+    """Blobs of other repositories."""
+    uploads: dict[str, bytearray] = field(default_factory=dict)
+    chunks: list[tuple[int, int]] = field(default_factory=list)
+    """First byte and length of each that was asked to be taken."""
+    log: list[str] = field(default_factory=list)
+    """What was written, in order: `blob DIGEST`, `manifest NAME`."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stalled: threading.Event = field(default_factory=threading.Event)
+    """A chunk is not taken, for the fault `stall` …"""
+    stall: threading.Event = field(default_factory=threading.Event)
+    """… until this is set."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(path, Range or Authorization's kind)."""
 
@@ -117,7 +138,7 @@ class Toy:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """GET of manifests, blobs and tokens."""
+    """Manifests, blobs, uploads and tokens."""
 
     protocol_version = "HTTP/1.1"
     toy: Toy
@@ -131,20 +152,174 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if parts.path == "/token":
             self.hand_out(parse_qs(parts.query))
             return
+        if self.let_in("pull"):
+            kind, name = parts.path.removeprefix(f"/v2/{REPOSITORY}/").split("/", 1)
+            if name.startswith("uploads/"):
+                self.tell(name.removeprefix("uploads/"))
+            else:
+                self.serve(kind, name)
+
+    def do_HEAD(self) -> None:
+        """As GET, without the body."""
+        self.do_GET()
+
+    def let_in(self, right: str) -> bool:
+        """Whether the request may go on; it is answered if not."""
         authorization = self.headers.get("Authorization", "")
-        self.toy.asked.append((parts.path, self.headers.get("Range", "") or authorization.partition(" ")[0]))
-        if self.toy.tokens and not self.admitted(authorization):
+        kind = authorization.partition(" ")[0]
+        self.toy.asked.append((urlsplit(self.path).path, self.headers.get("Range", "") or kind))
+        if self.toy.tokens and not self.admitted(authorization, right):
             place = self.toy.realm or f"http://{self.toy.host}/token"
-            asked = f'Bearer realm="{place}",service="toy",scope="repository:{REPOSITORY}:pull"'
+            asked = f'Bearer realm="{place}",service="toy",scope="repository:{REPOSITORY}:{right}"'
             self.reply(401, b"", {"WWW-Authenticate": asked})
         elif self.toy.password and not self.toy.tokens and authorization != self.basic():
             self.reply(401, b"", {"WWW-Authenticate": 'Basic realm="toy"'})
         else:
-            self.serve(*parts.path.removeprefix(f"/v2/{REPOSITORY}/").split("/", 1))
+            return True
+        return False
 
-    def admitted(self, authorization: str) -> bool:
+    def admitted(self, authorization: str, right: str) -> bool:
         """Whether a token is good; one that has expired is forgotten."""
+        if right != "pull" and not authorization.endswith(".push"):
+            return False
         return authorization.startswith("Bearer good") and authorization not in self.toy.expired
+
+    def taken(self) -> bytes:
+        """The request's body, as far as it comes."""
+        return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+
+    def fault(self, of: str) -> str:
+        """What goes wrong now; an expired token is told before the body is read."""
+        with self.toy.lock:
+            fault = self.toy.faults[of].pop(0) if self.toy.faults[of] else ""
+        if fault == "401":
+            self.toy.expired.add(self.headers.get("Authorization", ""))
+        return fault
+
+    def do_POST(self) -> None:
+        """Begin an upload, or mount."""
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        fault = self.fault("mount" if "mount" in query else "POST")
+        if not self.let_in("pull,push"):
+            return
+        self.taken()
+        if fault.isdecimal():
+            self.refuse(int(fault))
+        elif query.get("mount") in self.toy.mounts.get(query.get("from", ""), ()):
+            self.keep(query["mount"], self.toy.others[query["mount"]])
+        else:
+            name = secrets.token_hex(4)
+            self.toy.uploads[name] = bytearray()
+            headers = {"OCI-Chunk-Min-Length": str(self.toy.least)} if self.toy.least else {}
+            self.reply(202, b"", {"Location": f"/v2/{REPOSITORY}/blobs/uploads/{name}?state=a%2Fb", **headers})
+
+    def tell(self, name: str) -> None:
+        """How far an upload is."""
+        fault = self.fault("status")
+        if name not in self.toy.uploads or fault:
+            self.reply(int(fault or 404), b"")
+        else:
+            self.reply(204, b"", self.told(name))
+
+    def told(self, name: str) -> dict[str, str]:
+        """Where it goes on, and what is there."""
+        there = max(0, len(self.toy.uploads[name]) - 1)
+        return {"Location": f"/v2/{REPOSITORY}/blobs/uploads/{name}?state={there}", "Range": f"0-{there}"}
+
+    def do_PATCH(self) -> None:
+        """Take a chunk."""
+        name, fault = urlsplit(self.path).path.rpartition("/")[2], self.fault("PATCH")
+        if not self.let_in("pull,push"):
+            self.close_connection = True  # the body is not read
+            return
+        length, kept = int(self.headers["Content-Length"]), self.toy.uploads.get(name)
+        start = int(self.headers["Content-Range"].partition("-")[0])
+        self.toy.chunks.append((start, length))
+        if fault in {"cut", "lost"}:
+            half = self.rfile.read(length // 2)
+            if fault == "cut" and kept is not None:
+                kept += half
+            else:
+                self.toy.uploads.pop(name, None)
+            self.break_off()
+        elif fault == "stall":
+            self.toy.stalled.set()
+            self.toy.stall.wait(60)
+            self.break_off()
+        elif fault == "slow":
+            data = b"".join(self.rfile.read(min(1 << 16, length - at)) for at in range(0, length, 1 << 16))
+            self.append(name, data)
+        elif fault.isdecimal():
+            self.taken()
+            self.refuse(int(fault))
+        elif kept is None or start != len(kept):
+            self.taken()
+            self.reply(404 if kept is None else 416, b"", {} if kept is None else self.told(name))
+        else:
+            self.append(name, self.taken(), unsaid=fault == "unsaid")
+
+    def append(self, name: str, data: bytes, *, unsaid: bool = False) -> None:
+        """Keep a chunk, and say so; `unsaid` breaks off instead."""
+        self.toy.uploads[name] += data
+        if unsaid:
+            self.break_off()
+        else:
+            self.reply(202, b"", self.told(name))
+
+    def do_PUT(self) -> None:
+        """Close an upload, or name a manifest."""
+        parts = urlsplit(self.path)
+        kind, name = parts.path.removeprefix(f"/v2/{REPOSITORY}/").split("/", 1)
+        fault = self.fault("name" if kind == "manifests" else "PUT")
+        if not self.let_in("pull,push"):
+            self.close_connection = True
+            return
+        data = self.taken()
+        if fault.isdecimal():
+            self.refuse(int(fault))
+        elif kind == "manifests":
+            self.take(name, data, fault)
+        else:
+            self.close(name.rpartition("/")[2], data, parse_qs(parts.query)["digest"][0], fault)
+
+    def close(self, name: str, rest: bytes, digest: str, fault: str) -> None:
+        """Take what came for a blob, if it is that."""
+        data = bytes(self.toy.uploads.pop(name, bytearray())) + rest
+        if fault == "unsaid":
+            self.toy.blobs[digest] = data
+            self.break_off()
+        elif digests.of_bytes(data) != digest or fault == "damaged":
+            self.reply(400, b'{"errors": [{"code": "DIGEST_INVALID", "message": "other bytes"}]}')
+        else:
+            self.keep(digest, data, "sha256:" + "0" * 64 if fault == "other" else digest)
+
+    def keep(self, digest: str, data: bytes, stated: str = "") -> None:
+        """A blob is there now."""
+        self.toy.blobs[digest] = data
+        self.toy.log.append(f"blob {digest}")
+        self.reply(201, b"", {"Docker-Content-Digest": stated or digest})
+
+    def take(self, name: str, data: bytes, fault: str) -> None:
+        """Take a manifest, if all that it lists is there (distribution-spec, MANIFEST_BLOB_UNKNOWN)."""
+        found = json.loads(data)
+        wanted = [one["digest"] for one in (*found.get("layers", ()), *filter(None, [found.get("config")]))]
+        if [one for one in wanted if one not in self.toy.blobs]:
+            self.reply(400, b'{"errors": [{"code": "MANIFEST_BLOB_UNKNOWN"}]}')
+            return
+        self.toy.manifests[name] = (self.headers["Content-Type"], bytes(len(data)) if fault == "other" else data)
+        self.toy.log.append(f"manifest {name}")
+        self.reply(201, b"")
+
+    def refuse(self, status: int) -> None:
+        """As registries say it."""
+        headers = {"Retry-After": "7"} if status == 429 else {}
+        self.reply(status, b'{"errors": [{"code": "DENIED", "message": "//me:secret@x says no"}]}', headers)
+
+    def break_off(self) -> None:
+        """Reset the connection."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
 
     def basic(self) -> str:
         """What the right credentials look like."""
@@ -152,11 +327,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def hand_out(self, query: Mapping[str, list[str]]) -> None:
         """A token, to whoever has the password."""
-        right = query.get("scope") == [f"repository:{REPOSITORY}:pull"] and query.get("service") == ["toy"]
-        if not right or (self.toy.password and self.headers.get("Authorization") != self.basic()):
+        scopes = query.get("scope", [])
+        self.toy.scopes.append(scopes)
+        right = scopes[:1] in ([f"repository:{REPOSITORY}:pull"], [f"repository:{REPOSITORY}:pull,push"])
+        known = not self.toy.password or self.headers.get("Authorization") == self.basic()
+        if not right or not known or query.get("service") != ["toy"]:
             self.reply(403, b"{}")
-            return
-        self.reply(200, json.dumps({"token": f"good{len(self.toy.expired)}"}).encode())
+        else:
+            kind = ".push" if scopes[0].endswith("push") else ""
+            self.reply(200, json.dumps({"token": f"good{len(self.toy.expired)}{kind}"}).encode())
 
     def serve(self, kind: str, digest: str) -> None:
         """A manifest or a blob, as its next fault says."""
@@ -177,11 +356,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def part(self, data: bytes, media_type: str, *, cut: bool) -> None:
         """All of it, or what Range asks for."""
         asked = self.headers.get("Range", "")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.toy.ranges else 0
+        first, _, last = asked.removeprefix("bytes=").partition("-") if self.toy.ranges else ("", "", "")
+        start, stop = int(first or 0), int(last or len(data) - 1) + 1
         headers = {"Content-Type": media_type}
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self.reply(206 if start else 200, data[start:], headers, cut=cut)
+        if first:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+        elif self.command == "HEAD":
+            headers["Docker-Content-Digest"] = digests.of_bytes(data)
+        self.reply(206 if first else 200, data[start:stop], headers, cut=cut)
 
     def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, cut: bool = False) -> None:
         """Headers and body; `cut` ends amid it."""
@@ -190,8 +372,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body[: len(body) * 6 // 10] if cut else body)
-        self.close_connection = cut
+        if self.command != "HEAD":
+            self.wfile.write(body[: len(body) * 6 // 10] if cut else body)
+        self.close_connection = cut or self.close_connection
 
 
 @contextmanager

@@ -66,6 +66,20 @@ class Registry(Session):
             self._same(writer.digest, blob.digest)
             writer.commit(blob.media_type)
 
+    def pieces(self, blob: Descriptor, start: int, stop: int) -> Iterator[bytes]:
+        """A part of a blob, not hashed: whoever gets the whole does that. AgainError if it ends early."""
+        left = stop - start
+        with self._answer(f"blobs/{blob.digest}", {"Range": f"bytes={start}-{stop - 1}"}) as response:
+            skip = 0 if response.status_code == httpx.codes.PARTIAL_CONTENT else start
+            for piece in response.iter_raw():
+                wanted = piece[skip : skip + left]
+                skip = max(0, skip - len(piece))
+                left -= len(wanted)
+                yield wanted
+                if not left:
+                    return
+        raise AgainError(f"{self.where} ended {left} bytes before {stop}")
+
     @contextmanager
     def _answer(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
         """The response to a GET in this repository."""

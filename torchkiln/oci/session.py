@@ -111,7 +111,7 @@ class Session:
                 "auth": httpx.Auth(),
             }
             with self.client.stream(method, address, **options) as response:  # type: ignore[arg-type]
-                challenge = response.headers.get("WWW-Authenticate", "")
+                challenge = response.headers.get("WWW-Authenticate", "") if self._own(response.url) else ""
                 expired = response.status_code == httpx.codes.UNAUTHORIZED
                 if expired and once:
                     raise AgainError("the registry wants another token")
@@ -123,11 +123,14 @@ class Session:
 
     def _shown(self, address: str) -> dict[str, str]:
         """Who we are, for the registry alone: an upload may lead to another host."""
-        home, there = httpx.URL(self.reference.address), httpx.URL(address)
-        if (home.scheme, home.host, home.port) != (there.scheme, there.host, there.port):
+        if not self._own(httpx.URL(address)):
             return {}
         shown = f"Bearer {self.token}" if self.token else self._basic
         return {"Authorization": shown} if shown else {}
+
+    def _own(self, address: httpx.URL) -> bool:
+        home = httpx.URL(self.reference.address)
+        return (home.scheme, home.host, home.port) == (address.scheme, address.host, address.port)
 
     def _identify(self, challenge: str, shown: Mapping[str, str]) -> None:
         """Get what the registry wants to see, unless another thread has got it meanwhile."""
@@ -153,15 +156,15 @@ class Session:
             after = response.headers.get("Retry-After", "")
             wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
             raise AgainError(f"the registry answers {status} {response.reason_phrase}", wait)
-        said = f"{status} {response.reason_phrase}{_said(response)}"
+        answer = f"{status} {response.reason_phrase}{said(response)}"
         if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
             remedy = (
                 f"`docker login {self.reference.host}`, or put its user and password into ~/.netrc, "
                 "or into the file $NETRC names"
             )
-            raise self.failure(f"the registry refuses: {said}", where=self.where, remedy=remedy)
+            raise self.failure(f"the registry refuses: {answer}", where=self.where, remedy=remedy)
         remedy = "compare the image's name with what the registry has"
-        raise self.failure(f"{what}: {said}", where=self.where, remedy=remedy)
+        raise self.failure(f"{what}: {answer}", where=self.where, remedy=remedy)
 
     def _asked(self, challenge: Mapping[str, str], account: Account) -> str:
         """A token, with the registry's credentials if there are any (distribution's token documents).
@@ -211,7 +214,7 @@ def bounded(response: httpx.Response, limit: int) -> bytes:
     return data
 
 
-def _said(response: httpx.Response) -> str:
+def said(response: httpx.Response) -> str:
     """What the registry says of an error (distribution-spec, "Error Codes"), short; empty if nothing."""
     try:
         data = b"" if response.is_stream_consumed else next(response.iter_raw(SAID), b"")

@@ -1,0 +1,206 @@
+"""One blob to a registry (distribution-spec, "Pushing blobs"): unless it is there, mounted if it is next door.
+
+Else in chunks, taken up where the registry has it after whatever went wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
+
+import httpx
+
+from torchkiln import network
+from torchkiln.errors import HashMismatchError
+from torchkiln.oci.session import AgainError, said
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torchkiln.oci.image import Descriptor
+    from torchkiln.oci.session import Session
+
+How = Literal["there", "mounted", "sent"]
+Read = Callable[[int, int], Iterator[bytes]]
+"""The bytes of a blob from one offset up to another, in pieces."""
+FIRST = 1 << 20
+"""Bytes of the first chunk: Quay reads it with a slow decompressor. A blob that is no larger comes in one request."""
+CHUNK = 64 << 20
+"""Bytes of the others: what a lost session costs at most, and less than proxies before registries take."""
+COMMIT = httpx.Timeout(60, connect=20, read=900)
+"""A registry may read a blob of many GB again before it answers."""
+MOUNT_REFUSED = {400, 401, 403, 404, 405}
+CHUNK_REFUSED = {400, 405, 411, 501}
+OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+def exists(session: Session, blob: Descriptor) -> bool:
+    """Whether the repository has a blob; of the stated size, if it says one."""
+    address = f"{session.reference.address}/blobs/{blob.digest}"
+
+    def ask() -> bool:
+        with session.ask("HEAD", address, good={200, 404}) as response:
+            return response.status_code == httpx.codes.OK
+
+    return session.persist(f"blob {blob.digest}", ask)
+
+
+def send(session: Session, blob: Descriptor, read: Read, *, siblings: Sequence[str] = (), chunk: int = CHUNK) -> How:
+    """Put a blob into the repository; `siblings` are repositories of the same registry that may have it.
+
+    The session's failure if it can't be had; HashMismatchError if the registry got other bytes than the digest's.
+    """
+    if exists(session, blob):
+        return "there"
+    upload = Upload(session=session, blob=blob, read=read, siblings=tuple(siblings), chunk=chunk)
+    return session.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
+
+
+@dataclass(slots=True, kw_only=True)
+class Upload:
+    """A blob on its way."""
+
+    session: Session
+    blob: Descriptor
+    read: Read
+    siblings: tuple[str, ...]
+    chunk: int
+    location: str = ""
+    """Where the registry wants what comes next; empty before and after an upload of its."""
+    offset: int = 0
+    """Bytes that the registry has."""
+    furthest: int = 0
+    """The largest offset ever: what counts as progress."""
+    least: int = 0
+    """Bytes that a chunk must have, but the last (OCI-Chunk-Min-Length)."""
+    begun: bool = False
+    whole: bool = False
+    """Whether the registry wants no chunks."""
+
+    def attempt(self) -> How:
+        """Go as far as it goes; AgainError or RequestError where it broke."""
+        if not self._resumed():
+            if self.begun and exists(self.session, self.blob):
+                return "sent"  # it arrived, but for the answer
+            if self._mounted():
+                return "mounted"
+            self._begin()
+        if self.whole or self.blob.size <= max(FIRST, self.least):
+            self._close(0)
+            return "sent"
+        while self.offset < self.blob.size:
+            self._continue()
+        self._close(self.blob.size)
+        return "sent"
+
+    def _resumed(self) -> bool:
+        """Whether the upload goes on where the registry says that it is ("Pushing a blob in chunks", 416 and GET)."""
+        location, self.location = self.location, ""
+        if not location or self.whole or self.blob.size <= max(FIRST, self.least):
+            return False
+        with self.session.ask("GET", location, good={200, 204, 400, 404, 405, 416}) as response:
+            offset = _reported(response)
+            if response.status_code not in {200, 204} or offset is None or offset > self.blob.size:
+                return False
+            self._located(response, location)
+        self.offset = offset
+        return True
+
+    def _mounted(self) -> bool:
+        """Whether a sibling has it ("Mounting a blob from another repository"); each is asked once."""
+        while self.siblings:
+            sibling, self.siblings = self.siblings[0], self.siblings[1:]
+            address = f"{self._uploads}?mount={quote(self.blob.digest)}&from={quote(sibling, safe='')}"
+            with self.session.ask("POST", address, good={201, 202, *MOUNT_REFUSED}) as response:
+                if response.status_code == httpx.codes.CREATED:
+                    self._confirmed(response)
+                    return True
+                if response.status_code == httpx.codes.ACCEPTED and not self.siblings:
+                    self._opened(response)  # the answer is an upload instead
+        return False
+
+    def _begin(self) -> None:
+        if self.location:
+            return
+        with self.session.ask("POST", self._uploads, good={202}) as response:
+            self._opened(response)
+
+    def _opened(self, response: httpx.Response) -> None:
+        self._located(response, "")
+        stated = response.headers.get("OCI-Chunk-Min-Length", "")
+        self.least = int(stated) if stated.isdecimal() else 0
+        self.offset, self.begun = 0, True
+
+    def _continue(self) -> None:
+        """The next chunk."""
+        size = max(self.least, self.chunk if self.offset else min(FIRST, self.chunk))
+        stop = min(self.blob.size, self.offset + size)
+        headers = {"Content-Range": f"{self.offset}-{stop - 1}", "Content-Length": str(stop - self.offset), **OCTETS}
+        good = {201, 202, 204, 404, 416, *CHUNK_REFUSED}
+        content = self.read(self.offset, stop)
+        with self.session.ask("PATCH", self.location, headers, content=content, good=good) as response:
+            if response.status_code in CHUNK_REFUSED:
+                self.whole = True
+            if response.status_code >= httpx.codes.BAD_REQUEST:
+                raise AgainError(f"the registry refuses bytes {self.offset} to {stop}: {response.status_code}")
+            self._located(response, self.location)
+            reported = _reported(response)
+        if reported is not None and not self.offset < reported <= stop:
+            raise AgainError(f"the registry has {reported} bytes, not {stop}")
+        self.offset = stop if reported is None else reported
+        self.furthest = max(self.furthest, self.offset)
+
+    def _close(self, start: int) -> None:
+        """The rest, and the digest."""
+        address = f"{self.location}{'&' if '?' in self.location else '?'}digest={quote(self.blob.digest)}"
+        rest = self.blob.size - start
+        headers = {"Content-Length": str(rest), **OCTETS} if rest else {"Content-Length": "0"}
+        content = self.read(start, self.blob.size) if rest else b""
+        good = {201, 204, 400, 404, 416}
+        with self.session.ask("PUT", address, headers, content=content, good=good, timeout=COMMIT) as response:
+            if response.status_code >= httpx.codes.BAD_REQUEST:
+                why = said(response)
+                if "DIGEST_INVALID" in why:
+                    raise self._other(f"the registry got other bytes than those of {self.blob.digest}{why}")
+                raise AgainError(f"the registry has lost the upload: {response.status_code}{why}")
+            self._confirmed(response)
+
+    def _confirmed(self, response: httpx.Response) -> None:
+        """HashMismatchError if the registry names another digest; it need not name any."""
+        found = response.headers.get("Docker-Content-Digest", self.blob.digest)
+        if found != self.blob.digest:
+            raise self._other(f"the registry took {self.blob.digest} for {found[:100]}")
+
+    def _other(self, what: str) -> HashMismatchError:
+        remedy = "./inv verify says whether the blob is damaged here; if not, find out what lies on the way"
+        return HashMismatchError(what, where=self.session.where, remedy=remedy)
+
+    def _located(self, response: httpx.Response, before: str) -> None:
+        """Follow each new Location; it may be relative, and may not be in the clear."""
+        stated = response.headers.get("Location", before)
+        try:
+            address = httpx.URL(str(response.url)).join(stated)
+        except httpx.InvalidURL as error:
+            what = f"the registry names no place for uploads: {network.redact(str(error))}"
+            raise self.session.failure(what, where=self.session.where) from error
+        if not stated:
+            raise self.session.failure("the registry names no place for uploads", where=self.session.where)
+        self.session.secure(address)
+        self.location = str(address)
+
+    @property
+    def _uploads(self) -> str:
+        return f"{self.session.reference.address}/blobs/uploads/"
+
+
+def _reported(response: httpx.Response) -> int | None:
+    """How many bytes the registry has, by its Range header `0-LAST`; None if it doesn't say.
+
+    What has nothing says `0-0`, and so does what has one byte: no chunk of ours is that small.
+    """
+    found = re.fullmatch(r"(?:bytes=)?0-(\d+)", response.headers.get("Range", ""))
+    last = int(found[1]) if found else None
+    return last + 1 if last else last
