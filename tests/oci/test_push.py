@@ -10,21 +10,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import docker as sdk
 import pytest
 
 from tests import toyregistry
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import HashMismatchError, ImageError, PushError, StoreError, TorchkilnError
 from torchkiln.oci import digest as digests
+from torchkiln.oci import push as push_module
 from torchkiln.oci import session, upload
-from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, Config, Image, Layer, manifest_descriptor
-from torchkiln.oci.pull import pull
+from torchkiln.oci.image import PLAIN_TYPE, Config, Image, Layer, manifest_descriptor
 from torchkiln.oci.push import Pushed, copy, push
 from torchkiln.oci.store import Store
 
@@ -263,6 +263,28 @@ def test_a_blob_next_door_is_mounted(toy: Toy, image: Image, store: Store, fault
     assert bool(toy.chunks) == bool(fault)
 
 
+def test_one_failure_ends_all(toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is being sent beside it is given up, not sent to its end."""
+    image, failed = imaged(store, SMALL, LARGE), threading.Event()
+    original = push_module._stored
+
+    def read(found: Store, digest: digests.Digest, start: int, stop: int) -> Iterator[bytes]:
+        if digest == image.layers[0].descriptor.digest:
+            failed.set()
+            raise StoreError("the disk is gone")
+        failed.wait(60)
+        for piece in original(found, digest, start, stop):
+            yield piece[:1000]
+            time.sleep(0.5)  # or until it is given up
+            yield piece[1000:]
+
+    monkeypatch.setattr(push_module, "_stored", read)
+    with pytest.raises(StoreError, match="the disk is gone"):
+        pushed(toy, image, store)
+    assert image.layers[1].descriptor.digest not in toy.blobs
+    assert untagged(toy)
+
+
 def test_two_pushes_at_once_end_well(toy: Toy, image: Image, store: Store) -> None:
     """Of the same blobs, with a reset in one of them."""
     toy.faults["PATCH"] = ["", "", "cut"]
@@ -427,106 +449,3 @@ def test_plain_http_must_be_told(store: Store, image: Image, monkeypatch: pytest
             push(image, store, "one.example/x:1", environment={}, plain=plain, sleep=lambda _seconds: None)
     assert list(dict.fromkeys(asked)) == [("one.example", 443), ("one.example", 80)]
     assert len(asked) >= 2 * session.TRIES
-
-
-def zipped(store: Store, *tars: bytes) -> Image:
-    """An image of gzipped layers."""
-    layers = []
-    for data in tars:
-        packed = store.put(gzip.compress(data, mtime=0), LAYER_TYPE)
-        layers.append(Layer(descriptor=packed, diff_id=digests.of_bytes(data), unpacked_size=len(data)))
-    return Image(config=Config(env={"A": "b"}), layers=tuple(layers))
-
-
-def novel() -> bytes:
-    """A layer that no registry has yet."""
-    return tar({"etc/new": os.urandom(5 << 20)})
-
-
-@pytest.mark.registry
-def test_a_real_registry_has_what_was_pushed(store: Store, tmp_path: Path) -> None:
-    """In chunks; skopeo inspects it, we pull it back, and a copy next door sends nothing."""
-    place = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln-test/push"
-    image = zipped(store, SMALL, novel())
-    done = push(image, store, f"{place}:one", environment={}, chunk=CHUNK)
-    assert done.blobs[image.layers[1].descriptor.digest] == "sent"
-    command = ["skopeo", "inspect", "--tls-verify=false", f"docker://{place}:one"]
-    seen = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    assert seen["Digest"] == done.digest == manifest_descriptor(image).digest
-    assert seen["Layers"] == [layer.descriptor.digest for layer in image.layers]
-    pulled = pull(f"{place}@{done.digest}", Store(tmp_path / "other"), machine="x86_64", environment={})
-    assert pulled.image == image
-    near = copy(f"{place}@{done.digest}", f"{place}-copy-{done.digest[-8:]}:two", environment={})
-    assert (near.digest, near.sent, set(near.blobs.values())) == (done.digest, 0, {"mounted"})
-
-
-@pytest.mark.registry
-def test_a_real_registry_takes_two_pushes_at_once(store: Store) -> None:
-    """Of the same new blobs."""
-    place = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln-test/push"
-    image = zipped(store, novel(), novel())
-    with ThreadPoolExecutor(2) as pool:
-        tags = pool.map(lambda tag: push(image, store, f"{place}:{tag}", environment={}, chunk=CHUNK), "ab")
-    assert {done.digest for done in tags} == {manifest_descriptor(image).digest}
-
-
-@contextmanager
-def guarded(folder: Path) -> Iterator[str]:
-    """A docker-registry that lets in `user` with the password `word`; its host and port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"
-    hashed = "$2b$05$abcdefghijklmnopqrstuuQDoL5Sa/TtfS/XN4AY/jgq.HBbO1BTu"
-    (folder / "htpasswd").write_text(f"user:{hashed}\n")
-    (folder / "registry.yml").write_text(
-        f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\nhttp: {{addr: {host!r}}}\n"
-        f"auth: {{htpasswd: {{realm: toy, path: {folder}/htpasswd}}}}\n"
-    )
-    command = ["docker-registry", "serve", str(folder / "registry.yml")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            while server.poll() is None:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", int(host.rpartition(":")[2]))) == 0:
-                        break
-                time.sleep(0.02)
-            yield host
-        finally:
-            server.kill()
-
-
-@pytest.mark.registry
-def test_a_real_registry_asks_for_a_password(store: Store, tmp_path: Path) -> None:
-    """What `docker login` keeps opens it; nothing else does; a copy to there asks each side for its own."""
-    open_place = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln-test/push"
-    image = zipped(store, SMALL, novel())
-    with guarded(tmp_path) as host:
-        (tmp_path / "config.json").write_text(json.dumps({"auths": {host: {"auth": "dXNlcjp3b3Jk"}}}))
-        environment = {"DOCKER_CONFIG": str(tmp_path)}
-        for wrong in ({}, {"DOCKER_CONFIG": "/nonexistent"}):
-            with pytest.raises(PushError, match="refuses"):
-                push(image, store, f"{host}/x/y:1", environment=wrong)
-        done = push(image, store, f"{host}/x/y:1", environment=environment, chunk=CHUNK)
-        out = copy(f"{host}/x/y@{done.digest}", f"{open_place}:copied", environment=environment, chunk=CHUNK)
-        back = copy(f"{open_place}@{done.digest}", f"{host}/x/z:2", environment=environment, chunk=CHUNK)
-        assert out.digest == back.digest == done.digest
-        assert set(out.blobs.values()) <= {"sent", "there"}
-        command = ["skopeo", "inspect", "--tls-verify=false", "--creds=user:word", f"docker://{host}/x/z:2"]
-        seen = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        assert seen["Digest"] == done.digest
-
-
-@pytest.mark.registry
-@pytest.mark.docker
-def test_docker_pulls_what_was_pushed(store: Store) -> None:
-    """By digest, with the config that we gave it."""
-    place = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln-test/push"
-    image = zipped(store, SMALL, novel())
-    done = push(image, store, f"{place}:docker", environment={}, chunk=CHUNK)
-    with closing(sdk.from_env()) as client:
-        found = client.images.pull(f"{place}@{done.digest}")
-        try:
-            assert found.attrs["Config"]["Env"] == ["A=b"]
-            assert found.attrs["RootFS"]["Layers"] == [layer.diff_id for layer in image.layers]
-        finally:
-            client.images.remove(f"{place}@{done.digest}")

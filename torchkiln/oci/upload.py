@@ -38,7 +38,7 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 def exists(session: Session, blob: Descriptor) -> bool:
-    """Whether the repository has a blob; of the stated size, if it says one."""
+    """Whether the repository has a blob."""
     address = f"{session.reference.address}/blobs/{blob.digest}"
 
     def ask() -> bool:
