@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.kiln import HOME, ROW, Kiln, Row
@@ -42,6 +43,10 @@ def lacking(need: str) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`./inv test --golden` passes this."""
     parser.addoption("--golden", action="store_true", help="write golden files anew")
+
+
+hypothesis.settings.register_profile("torchkiln", deadline=None, max_examples=60)  # no test asserts how long it takes
+hypothesis.settings.load_profile("torchkiln")
 
 
 def pytest_configure() -> None:

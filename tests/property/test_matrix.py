@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.matrix.rows import KNOWN, PACKAGES, changed
@@ -98,7 +98,6 @@ def rows(draw: st.DrawFn) -> Target:
     return row
 
 
-@settings(deadline=None)
 @given(rows())
 def test_any_row_gets_an_answer(row: Target) -> None:
     """Lint never raises; a finding has rule, message and evidence; an error offers a row that has none."""
@@ -126,7 +125,6 @@ def hold_offer(row: Target, offered: Target | None) -> None:
     assert compat.told(row, offered)
 
 
-@settings(deadline=None)
 @given(rows())
 def test_mending_is_done_once_and_changes_no_choice(row: Target) -> None:
     """What has one answer is put right in one go; release, accelerator, GPU and base stay the row's own."""
@@ -162,7 +160,6 @@ def answer(identifier: str) -> Explained | TorchkilnError:
         return error
 
 
-@settings(deadline=None)
 @given(IDS)
 def test_any_id_is_explained_or_refused_as_an_id(identifier: str) -> None:
     """What is offered can itself be asked about, by its id, and is not refused."""
@@ -180,7 +177,6 @@ def test_any_id_is_explained_or_refused_as_an_id(identifier: str) -> None:
             assert not explain(MATRIX, KNOWN, row.id).refused
 
 
-@settings(deadline=None)
 @given(st.sampled_from(MATRIX.targets))
 def test_an_id_of_the_matrix_is_that_row(row: Target) -> None:
     """Reading an id and writing it again changes nothing."""

@@ -7,7 +7,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toys import SITE, make_wheel, spec, tar_bytes, unpacked
@@ -34,7 +34,6 @@ def without_clashes(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if not any(other.startswith(f"{name}/") for other in files)}
 
 
-@settings(deadline=None, max_examples=60)
 @given(files=FILES, mode=st.integers(0, 0o7777))
 def test_any_files_come_back(files: dict[str, bytes], mode: int) -> None:
     """By Python's tarfile and, names and sizes, by GNU tar."""
@@ -54,7 +53,6 @@ def test_any_files_come_back(files: dict[str, bytes], mode: int) -> None:
         assert gnu.stdout == b"".join(kept[name] for name in sorted(kept, key=order))
 
 
-@settings(deadline=None, max_examples=60)
 @given(files=FILES, stored=st.sets(st.integers(0, 8)), streamed=st.booleans())
 def test_any_wheel_comes_back(files: dict[str, bytes], stored: set[int], streamed: bool) -> None:  # noqa: FBT001
     """Members copied or stored, sizes before or behind the data: the layer holds the wheel's files."""
@@ -69,7 +67,6 @@ def test_any_wheel_comes_back(files: dict[str, bytes], stored: set[int], streame
         assert {name: data for name, (entry, data) in found.items() if entry.isfile() and "/toy/" in name} == names
 
 
-@settings(deadline=None)
 @given(
     parts=st.lists(
         st.tuples(st.booleans(), st.binary(max_size=4000), st.integers(0, 9), st.sampled_from([0, 2, 3, 4])),
