@@ -10,6 +10,7 @@ import json
 import secrets
 import socket
 import struct
+import sys
 import tarfile
 import threading
 from collections import defaultdict
@@ -59,6 +60,10 @@ class Toy:
     """Of user `user`; empty lets everybody in."""
     tokens: bool = False
     """Whether a token is asked for."""
+    identity: str = ""
+    """A refresh token that is as good as the password."""
+    away: str = ""
+    """Where uploads go, if not here."""
     realm: str = ""
     """Where tokens are had, if not here."""
     expired: set[str] = field(default_factory=set)
@@ -197,7 +202,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return fault
 
     def do_POST(self) -> None:
-        """Begin an upload, or mount."""
+        """Begin an upload, or mount; or hand out a token for a refresh token."""
+        if self.path == "/token":
+            form = parse_qs(self.taken().decode())
+            right = form["grant_type"] == ["refresh_token"] and form["refresh_token"] == [self.toy.identity]
+            self.hand_out({**form, "scope": form["scope"][0].split()}, known=right)
+            return
         query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         fault = self.fault("mount" if "mount" in query else "POST")
         if not self.let_in("pull,push"):
@@ -211,7 +221,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             name = secrets.token_hex(4)
             self.toy.uploads[name] = bytearray()
             headers = {"OCI-Chunk-Min-Length": str(self.toy.least)} if self.toy.least else {}
-            self.reply(202, b"", {"Location": f"/v2/{REPOSITORY}/blobs/uploads/{name}?state=a%2Fb", **headers})
+            self.reply(
+                202, b"", {"Location": f"{self.toy.away}/v2/{REPOSITORY}/blobs/uploads/{name}?state=a%2Fb", **headers}
+            )
 
     def tell(self, name: str) -> None:
         """How far an upload is."""
@@ -325,12 +337,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """What the right credentials look like."""
         return "Basic " + base64.b64encode(f"user:{self.toy.password}".encode()).decode()
 
-    def hand_out(self, query: Mapping[str, list[str]]) -> None:
+    def hand_out(self, query: Mapping[str, list[str]], *, known: bool | None = None) -> None:
         """A token, to whoever has the password."""
         scopes = query.get("scope", [])
         self.toy.scopes.append(scopes)
         right = scopes[:1] in ([f"repository:{REPOSITORY}:pull"], [f"repository:{REPOSITORY}:pull,push"])
-        known = not self.toy.password or self.headers.get("Authorization") == self.basic()
+        if known is None:
+            known = not self.toy.password or self.headers.get("Authorization") == self.basic()
         if not right or not known or query.get("service") != ["toy"]:
             self.reply(403, b"{}")
         else:
@@ -377,12 +390,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = cut or self.close_connection
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Quiet about clients that have gone."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  socketserver's own types
+        """Only what is wrong here is shown."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serving() -> Iterator[Toy]:
     """A registry with nothing on it."""
     toy = Toy()
     handler = type("Bound", (Handler,), {"toy": toy})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         toy.host = f"127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

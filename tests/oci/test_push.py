@@ -249,6 +249,38 @@ def test_a_password_is_shown_where_it_is_asked_for(toy: Toy, image: Image, store
     assert "word" not in str(raised.value).replace("password", "")
 
 
+def test_what_docker_login_got_in_place_of_a_password_gets_tokens(
+    toy: Toy, image: Image, store: Store, tmp_path: Path
+) -> None:
+    """By the other of distribution's two ways; for a push, and again when one runs out."""
+    toy.tokens, toy.password, toy.identity = True, "word", "renewable"
+    toy.faults["PATCH"] = ["", "401"]
+    auths = {toy.host: {"auth": "", "identitytoken": "renewable"}}
+    (tmp_path / "config.json").write_text(json.dumps({"auths": auths}))
+    pushed(toy, image, store, environment={"DOCKER_CONFIG": str(tmp_path)})
+    assert whole(toy, image)
+    toy.identity = "other"
+    toy.expired.add("Bearer good1.push")
+    with pytest.raises(PushError) as raised:
+        pushed(toy, image, store, environment={"DOCKER_CONFIG": str(tmp_path)})
+    assert "renewable" not in str(raised.value)
+
+
+def test_uploads_elsewhere_are_shown_no_credentials(toy: Toy, image: Image, store: Store, tmp_path: Path) -> None:
+    """A registry may lead uploads to another server, which is not told who we are."""
+    toy.password = "word"  # noqa: S105  a toy's
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login user password word\n")
+    with toyregistry.serving() as other:
+        other.uploads, other.blobs, toy.away = toy.uploads, toy.blobs, f"http://{other.host}"
+        other.faults["PATCH"] = ["", "cut"]
+        pushed(toy, image, store, environment={"NETRC": str(netrc)})
+        assert other.chunks
+        assert {kind for _, kind in other.asked} == {""}
+    assert whole(toy, image)
+    assert "Basic" in {kind for _, kind in toy.asked}
+
+
 @pytest.mark.parametrize("fault", ["", "403", "405"])
 def test_a_blob_next_door_is_mounted(toy: Toy, image: Image, store: Store, fault: str) -> None:
     """Nothing of it is sent; a registry that refuses gets it sent."""
