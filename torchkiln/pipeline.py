@@ -20,6 +20,7 @@ from torchkiln.layers.base import table as userlands
 from torchkiln.lock import asking, baselock, fit, renew, rows, sections
 from torchkiln.lock.difference import difference, plain
 from torchkiln.matrix import compat, facts
+from torchkiln.matrix.nearest import legal
 from torchkiln.oci.image import recorded
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
@@ -139,7 +140,7 @@ def _refuse(project: Project, targets: Sequence[Target], known: Facts | None = N
     """MatrixError for the first row that the facts refuse; the matrix is read only then, for a row to offer."""
     known = known or facts.read()
     for target in targets:
-        if not compat.passes(target, known):
+        if not legal(target, known):
             compat.refuse(target, known, project.family())
 
 

@@ -40,13 +40,8 @@ def told(target: Target, row: Target) -> str:
     return row.id if row.gpu.driver == target.gpu.driver else f"{row.id}, driver {row.gpu.driver} or newer"
 
 
-def passes(target: Target, known: Facts) -> bool:
-    """Whether a row may be built."""
-    return all(finding.severity != "error" for finding in rules.check(target, known))
-
-
 def refuse(target: Target, known: Facts, family: Matrix | None = None) -> None:
-    """MatrixError with every error of a row, and the nearest row of the family that has none; nothing if it passes."""
+    """MatrixError with every error of a row, and the nearest of the family without one; nothing if it may be built."""
     errors = [finding for finding in lint(target, known, family) if finding.severity == "error"]
     if errors:
         lines = "".join(f"\n  {finding.rule}: {finding.message} ({finding.evidence})" for finding in errors)
