@@ -97,6 +97,14 @@ def test_a_wheel_of_unknown_size_is_fetched_by_its_hash(home: Home, index: Index
     assert fetch.fetch(home, lock_of(pin), environment={"UV_DEFAULT_INDEX": "http://127.0.0.1:1/"})[pin.sha256] == path
 
 
+def test_a_wheel_of_unknown_size_is_not_endless(home: Home, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server can't fill the disk where neither it nor the lock says how much there is."""
+    monkeypatch.setattr(download, "BIGGEST", 1000)
+    with pytest.raises(HashMismatchError, match="as no wheel has"):
+        fetched(home, index, replace(index.add("big", "1", body=NOISE), size=None))
+    assert list(home.temporary.iterdir()) == []
+
+
 def test_other_bytes_are_refused_whatever_their_size(home: Home, index: Index) -> None:
     """A pin without a size is still exactly one file."""
     pin = replace(index.add("big", "1", body=NOISE), size=None)

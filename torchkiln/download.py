@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from torchkiln.errors import FetchError, HashMismatchError, HostError
+from torchkiln.lock.lockfile import BIGGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,8 +179,8 @@ def _receive(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None
                     raise StoppedError
                 growing.append(piece)
                 around.advance(len(piece))
-                if growing.total is not None and growing.size > growing.total:
-                    raise _other_size(pin, f"more than {growing.total}", growing.total, url)
+                if growing.size > (BIGGEST if growing.total is None else growing.total):
+                    raise _other_size(pin, f"more than {growing.total or BIGGEST}", growing.total, url)
     except httpx.TransportError as error:
         raise _AgainError(f"{_words(error)} after {growing.progress} bytes") from error
     if growing.total is not None and growing.size < growing.total:
@@ -191,7 +192,7 @@ def _start(response: httpx.Response, pin: Pin, growing: Growing) -> int:
     status = response.status_code
     if status in RETRIED:
         after = response.headers.get("Retry-After", "")
-        wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
+        wait = min(int(after[:9]), LONGEST_WAIT) if after.isdecimal() else 0
         raise _AgainError(f"the server answers {status} {response.reason_phrase}", wait=wait)
     if status == NOT_SATISFIABLE:
         return -1
@@ -206,7 +207,7 @@ def _start(response: httpx.Response, pin: Pin, growing: Growing) -> int:
 
 def _offset(response: httpx.Response, pin: Pin, growing: Growing) -> int:
     if response.status_code == PARTIAL:
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        found = re.fullmatch(r"bytes (\d{1,15})-\d+/(\d{1,15}|\*)", response.headers.get("Content-Range", ""))
         if found is None:
             raise _AgainError("the server sends a part without saying which")
         total, offset = found[2], int(found[1])
@@ -214,14 +215,17 @@ def _offset(response: httpx.Response, pin: Pin, growing: Growing) -> int:
         total, offset = response.headers.get("Content-Length", ""), 0
     if growing.total is None:
         growing.total = int(total) if total.isdecimal() else None
+        if growing.total and growing.total > BIGGEST:
+            raise _other_size(pin, total, None, str(response.url))
     elif total.isdecimal() and int(total) != growing.total:
         raise _other_size(pin, total, growing.total, str(response.url))
     return offset
 
 
-def _other_size(pin: Pin, size: str, expected: int, url: str) -> HashMismatchError:
+def _other_size(pin: Pin, size: str, expected: int | None, url: str) -> HashMismatchError:
+    whose = "the lock pins" if pin.size else "the server said"
     return HashMismatchError(
-        f"{pin.filename} has {size} bytes, {'the lock pins' if pin.size else 'the server said'} {expected}",
+        f"{pin.filename} has {size} bytes, {'as no wheel has' if expected is None else f'{whose} {expected}'}",
         where=place(url),
         remedy="the server has another file under that name; find out which is right before trusting either",
     )

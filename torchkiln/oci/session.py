@@ -154,7 +154,7 @@ class Session:
             return
         if status in RETRIED:
             after = response.headers.get("Retry-After", "")
-            wait = min(int(after), LONGEST_WAIT) if after.isdecimal() else 0
+            wait = min(int(after[:9]), LONGEST_WAIT) if after.isdecimal() else 0
             raise AgainError(f"the registry answers {status} {response.reason_phrase}", wait)
         answer = f"{status} {response.reason_phrase}{said(response)}"
         if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:

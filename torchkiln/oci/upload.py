@@ -131,7 +131,7 @@ class Upload:
     def _opened(self, response: httpx.Response) -> None:
         self._located(response, "")
         stated = response.headers.get("OCI-Chunk-Min-Length", "")
-        self.least = int(stated) if stated.isdecimal() else 0
+        self.least = int(stated[:15]) if stated.isdecimal() else 0
         self.offset, self.begun = 0, True
 
     def _continue(self) -> None:
@@ -201,6 +201,6 @@ def _reported(response: httpx.Response) -> int | None:
 
     What has nothing says `0-0`, and so does what has one byte: no chunk of ours is that small.
     """
-    found = re.fullmatch(r"(?:bytes=)?0-(\d+)", response.headers.get("Range", ""))
+    found = re.fullmatch(r"(?:bytes=)?0-(\d{1,15})", response.headers.get("Range", ""))
     last = int(found[1]) if found else None
     return last + 1 if last else last
