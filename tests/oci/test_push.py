@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -125,6 +126,8 @@ def test_chunks_are_as_large_as_the_registry_wants(toy: Toy, image: Image, store
         ({"PATCH": ["", "416"]}, [0, 1 << 20, 1 << 20, 3 << 20, 5 << 20]),
         ({"PATCH": ["", "500", "", "429", "503"]}, [0, 1 << 20, 1 << 20, 3 << 20, 3 << 20, 3 << 20, 5 << 20]),
         ({"PATCH": ["", "", "lost"]}, [0, 1 << 20, 3 << 20, 0, 1 << 20, 3 << 20, 5 << 20]),
+        ({"PATCH": ["", "", "cut"], "status": ["503", "500"]}, [0, 1 << 20, 3 << 20, 4 << 20]),
+        ({"PATCH": ["", "", "cut"], "status": ["503"] * 3}, [0, 1 << 20, 3 << 20, 0, 1 << 20, 3 << 20, 5 << 20]),
         ({"PATCH": ["", "", "cut"], "status": ["405"]}, [0, 1 << 20, 3 << 20, 0, 1 << 20, 3 << 20, 5 << 20]),
         ({"PATCH": ["slow"] * 9}, [0, 1 << 20, 3 << 20, 5 << 20]),
         ({"PATCH": ["", "405"]}, [0, 1 << 20]),
@@ -222,6 +225,23 @@ def test_a_token_may_run_out_at_any_instant(
     assert {tuple(asked) for asked in toy.scopes} == {
         (f"repository:{REPOSITORY}:pull,push", "repository:team/other:pull")
     }
+
+
+def test_credentials_that_change_meanwhile_are_found_anew(toy: Toy, image: Image, store: Store, tmp_path: Path) -> None:
+    """A helper's passwords may run out with the tokens that they got."""
+    toy.tokens, toy.password = True, "word"
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login user password word\n")
+    toy.faults["PATCH"] = ["", "500", "401"]
+
+    def rest(_seconds: float) -> None:
+        if toy.faults["PATCH"]:
+            toy.password = "new"  # noqa: S105  a toy's
+            netrc.write_text("machine 127.0.0.1 login user password new\n")
+
+    pushed(toy, image, store, environment={"NETRC": str(netrc)}, sleep=rest)
+    assert whole(toy, image)
+    assert len(toy.scopes) >= 2
 
 
 def test_tokens_that_are_never_good_are_refused(toy: Toy, image: Image, store: Store) -> None:
@@ -365,6 +385,18 @@ def test_a_push_that_is_killed_is_taken_up(toy: Toy, image: Image, store: Store)
     assert sorted(done.blobs.values()) == ["sent", "there", "there"]
 
 
+def test_progress_is_told(
+    toy: Toy, image: Image, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each blob when it is done, a large one before that; on stderr."""
+    monkeypatch.setattr(push_module, "TOLD", 4 << 20)
+    pushed(toy, image, store)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "(3 of 3)" in said.err
+    assert re.findall(r": (\d) of 5 MB", said.err) == ["5"]
+
+
 def test_memory_does_not_grow_with_a_blob(store: Store, toy: Toy) -> None:
     """Pieces of 1 MiB are read as they go."""
     image = imaged(store, LARGE)
@@ -456,6 +488,16 @@ def test_a_copy_of_something_else_has_no_tag(toy: Toy, fault: str) -> None:
         with pytest.raises(TorchkilnError):
             copied(old, toy, digest)
     assert untagged(toy)
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 60])
+def test_a_copy_of_an_impossible_size_is_refused(toy: Toy, size: int) -> None:
+    """Before anything is asked for."""
+    with toyregistry.serving() as old:
+        layer = {"mediaType": PLAIN_TYPE, "digest": "sha256:" + "a" * 64, "size": size}
+        with pytest.raises(ImageError, match="the size"):
+            copied(old, toy, old.add(SMALL, manifest={"layers": [layer]}))
+    assert toy.log == []
 
 
 @pytest.mark.parametrize("to", ["one.example", "one.example/x@sha256:" + "a" * 64, "one.example/x:a b", "x:1"])

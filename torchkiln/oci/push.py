@@ -18,6 +18,7 @@ from torchkiln.errors import HashMismatchError, ImageError, PushError, StoreErro
 from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.image import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, config_bytes, manifest_bytes
+from torchkiln.oci.pull import LARGEST_LAYER
 from torchkiln.oci.reference import destination, parse
 from torchkiln.oci.registry import CONNECTIONS, INDEX_TYPES, MANIFEST_TYPES, connected
 from torchkiln.oci.session import LARGEST_MANIFEST, bounded
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from torchkiln.oci.digest import Digest
+    from torchkiln.oci.document import Manifest
     from torchkiln.oci.image import Image
     from torchkiln.oci.reference import Destination
     from torchkiln.oci.registry import Registry
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20
 """Bytes that are in memory at a time, for each connection."""
+TOLD = 256 << 20
+"""Bytes of a blob after which its progress is told again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +127,19 @@ def copy(
         for child, child_type in (*_children(old, data, media_type), (data, media_type)):
             if child_type in MANIFEST_TYPES:
                 manifest = documents.manifest(child)
+                _sized(old, manifest)
                 wanted = [(blob, partial(old.pieces, blob)) for blob in (*manifest.layers, manifest.config)]
                 done += _deliver(new, wanted, siblings, halt, chunk)
             _name(new, digests.of_bytes(child), child, child_type)
         _name(new, place.tag, data, media_type)
     return _pushed(place, origin.digest, done)
+
+
+def _sized(registry: Registry, manifest: Manifest) -> None:
+    """ImageError for sizes that no blob has, before any is asked for."""
+    wrong = [blob.digest for blob in (*manifest.layers, manifest.config) if not 0 <= blob.size <= LARGEST_LAYER]
+    if wrong:
+        raise ImageError(f"no blob has the size stated for {wrong[0]}", where=registry.where)
 
 
 def _place(to: str, plain: Collection[str]) -> Destination:
@@ -173,7 +185,15 @@ def _deliver(
     done = []
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         futures = {
-            pool.submit(send, registry, blob, partial(_until, halt, read), siblings=siblings, chunk=chunk): blob
+            pool.submit(
+                send,
+                registry,
+                blob,
+                partial(_until, halt, read),
+                siblings=siblings,
+                chunk=chunk,
+                arrived=partial(_arrived, blob, []),
+            ): blob
             for blob, read in largest
         }
         try:
@@ -193,6 +213,13 @@ def _until(halt: threading.Event, read: Read, start: int, stop: int) -> Iterator
         if halt.is_set():
             raise _HaltedError
         yield piece
+
+
+def _arrived(blob: Descriptor, told: list[int], offset: int) -> None:
+    """Say how far a blob is, from time to time."""
+    if offset - max(told, default=0) >= TOLD:
+        told.append(offset)
+        console.note(f"{blob.digest[:19]}: {offset / 1e6:.0f} of {blob.size / 1e6:.0f} MB")
 
 
 def _children(registry: Registry, data: bytes, media_type: str) -> list[tuple[bytes, str]]:

@@ -60,7 +60,6 @@ class Session:
     """What is raised when the registry can't be had."""
     token: str = field(default="", repr=False)
     _basic: str = field(default="", repr=False)
-    _account: Account | None = None
     _identifying: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -133,18 +132,20 @@ class Session:
         return (home.scheme, home.host, home.port) == (address.scheme, address.host, address.port)
 
     def _identify(self, challenge: str, shown: Mapping[str, str]) -> None:
-        """Get what the registry wants to see, unless another thread has got it meanwhile."""
+        """Get what the registry wants to see, unless another thread has got it meanwhile.
+
+        Credentials are looked for each time: those of a helper may run out too.
+        """
         with self._identifying:
-            if self._account is None:
-                self._account = accounts.find(self.environment, self.reference.host)
             now = f"Bearer {self.token}" if self.token else self._basic
             if now != shown.get("Authorization", ""):
                 return
+            account = accounts.find(self.environment, self.reference.host)
             kind = challenge.partition(" ")[0].lower()  # a scheme's case doesn't matter (RFC 9110, 11.1)
             if kind == "bearer":
-                self.token = self._asked(dict(re.findall(r'(\w+)="([^"]*)"', challenge)), self._account)
+                self.token = self._asked(dict(re.findall(r'(\w+)="([^"]*)"', challenge)), account)
             elif kind == "basic":
-                self._basic = self._account.basic
+                self._basic = account.basic
 
     def _judge(self, response: httpx.Response, what: str, good: Collection[int] = FOUND) -> None:
         status = response.status_code

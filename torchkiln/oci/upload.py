@@ -32,6 +32,7 @@ CHUNK = 64 << 20
 """Bytes of the others: what a lost session costs at most, and less than proxies before registries take."""
 COMMIT = httpx.Timeout(60, connect=20, read=900)
 """A registry may read a blob of many GB again before it answers."""
+DOUBTS = 3
 MOUNT_REFUSED = {400, 401, 403, 404, 405}
 CHUNK_REFUSED = {400, 405, 411, 501}
 OCTETS = {"Content-Type": "application/octet-stream"}
@@ -48,14 +49,24 @@ def exists(session: Session, blob: Descriptor) -> bool:
     return session.persist(f"blob {blob.digest}", ask)
 
 
-def send(session: Session, blob: Descriptor, read: Read, *, siblings: Sequence[str] = (), chunk: int = CHUNK) -> How:
+def send(
+    session: Session,
+    blob: Descriptor,
+    read: Read,
+    *,
+    siblings: Sequence[str] = (),
+    chunk: int = CHUNK,
+    arrived: Callable[[int], None] = lambda _offset: None,
+) -> How:
     """Put a blob into the repository; `siblings` are repositories of the same registry that may have it.
+
+    `arrived` is told after each chunk how many bytes the registry has.
 
     The session's failure if it can't be had; HashMismatchError if the registry got other bytes than the digest's.
     """
     if exists(session, blob):
         return "there"
-    upload = Upload(session=session, blob=blob, read=read, siblings=tuple(siblings), chunk=chunk)
+    upload = Upload(session=session, blob=blob, read=read, siblings=tuple(siblings), chunk=chunk, arrived=arrived)
     return session.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
 
 
@@ -68,6 +79,7 @@ class Upload:
     read: Read
     siblings: tuple[str, ...]
     chunk: int
+    arrived: Callable[[int], None]
     location: str = ""
     """Where the registry wants what comes next; empty before and after an upload of its."""
     offset: int = 0
@@ -77,6 +89,8 @@ class Upload:
     least: int = 0
     """Bytes that a chunk must have, but the last (OCI-Chunk-Min-Length)."""
     begun: bool = False
+    doubts: int = 0
+    """How often in a row the registry couldn't say what it has."""
     whole: bool = False
     """Whether the registry wants no chunks."""
 
@@ -88,7 +102,7 @@ class Upload:
             if self._mounted():
                 return "mounted"
             self._begin()
-        if self.whole or self.blob.size <= max(FIRST, self.least):
+        if self._one_go:
             self._close(0)
             return "sent"
         while self.offset < self.blob.size:
@@ -99,15 +113,24 @@ class Upload:
     def _resumed(self) -> bool:
         """Whether the upload goes on where the registry says that it is ("Pushing a blob in chunks", 416 and GET)."""
         location, self.location = self.location, ""
-        if not location or self.whole or self.blob.size <= max(FIRST, self.least):
+        if not location or self._one_go:
             return False
-        with self.session.ask("GET", location, good={200, 204, 400, 404, 405, 416}) as response:
-            offset = _reported(response)
-            if response.status_code not in {200, 204} or offset is None or offset > self.blob.size:
-                return False
-            self._located(response, location)
-        self.offset = offset
+        try:
+            with self.session.ask("GET", location, good={200, 204, 400, 404, 405, 416}) as response:
+                offset = _reported(response)
+                if response.status_code not in {200, 204} or offset is None or offset > self.blob.size:
+                    return False
+                self._located(response, location)
+        except (AgainError, httpx.RequestError):
+            self.doubts += 1
+            self.location = location if self.doubts < DOUBTS else ""  # it may never tell
+            raise
+        self.offset, self.doubts = offset, 0
         return True
+
+    @property
+    def _one_go(self) -> bool:
+        return self.whole or self.blob.size <= max(FIRST, self.least)
 
     def _mounted(self) -> bool:
         """Whether a sibling has it ("Mounting a blob from another repository"); each is asked once."""
@@ -152,6 +175,7 @@ class Upload:
             raise AgainError(f"the registry has {reported} bytes, not {stop}")
         self.offset = stop if reported is None else reported
         self.furthest = max(self.furthest, self.offset)
+        self.arrived(self.offset)
 
     def _close(self, start: int) -> None:
         """The rest, and the digest."""
