@@ -7,6 +7,7 @@ Imports that cost time stand in the tasks that need them, so that `./inv matrix`
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import shlex
@@ -57,6 +58,7 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401  invoke passes what it parsed
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: children and temporaries go
+        print_anything()
         try:
             function(*args, **kwargs)
             sys.stdout.flush()
@@ -76,6 +78,13 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def print_anything() -> None:
+    """Where a terminal's encoding has no ≥ or …, a question mark stands for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def leave(message: str, code: int) -> None:
     """Say why and exit."""
     sys.stderr.write(f"{message}\n")
@@ -91,9 +100,20 @@ def show(result: object) -> None:
         wide = None if sys.stdout.isatty() else 200
         Console(width=wide, highlight=False).print(result)
     else:
-        sys.stdout.write(
-            (result if isinstance(result, str) else json.dumps(result, indent=2, ensure_ascii=False)) + "\n"
-        )
+        sys.stdout.write((result if isinstance(result, str) else document(result)) + "\n")
+
+
+def document(result: object) -> str:
+    """A result as JSON, whose numbers are finite, in letters that stdout has."""
+    letters = (sys.stdout.encoding or "").lower() not in {"utf-8", "utf8"}
+    try:
+        return json.dumps(result, indent=2, ensure_ascii=letters, allow_nan=False)
+    except ValueError:
+        raise MatrixError(
+            "a figure is no finite number, and JSON has no word for it",
+            where="matrix.yaml",
+            remedy="state its thresholds as numbers",
+        ) from None
 
 
 def show_report(report: ValidationReport | None) -> None:
@@ -161,6 +181,15 @@ def listed(patterns: Sequence[str]) -> list[Row]:
         )
         for row in selected(family, patterns)
     ]
+
+
+def caution(row: Target) -> None:
+    """Say what lint warns of in a row that is about to be planned or built."""
+    from torchkiln import console
+    from torchkiln.matrix import compat, facts
+
+    for line in compat.warnings(row, facts.read()):
+        console.warn(line)
 
 
 def explained(identifier: str, *, json: bool) -> None:
@@ -236,7 +265,7 @@ def matrix(
     json: bool = False,
     verbose: bool = False,
     locked: bool = False,
-    explain: str = "",
+    explain: str | None = None,
 ) -> None:
     """List the targets, with what lint finds in them; exits 3 for an error."""
     from torchkiln.matrix import compat
@@ -250,11 +279,11 @@ def matrix(
             f"--format {format} {'contradicts --json' if wanted in FORMATS else 'is not known'}",
             remedy=f"one of {', '.join(FORMATS)}; --json is --format json",
         )
-    if explain and (target or wanted not in {"table", "json"}):
+    if explain is not None and (target or wanted not in {"table", "json"}):
         raise UsageError(
             "--explain takes one id, and no other selection", remedy=f"--explain {explain}, or with --json"
         )
-    if explain:
+    if explain is not None:
         explained(explain, json=wanted == "json")
         return
     found = [row for row in listed(target) if row.lock == "locked" or not locked]
@@ -279,7 +308,10 @@ def matrix(
 @task(
     positional=[],
     iterable=["target"],
-    help=TARGET | EXTRA | JSON | {"sharing": "bytes of each row, and of all of them with each layer counted once"},
+    help=TARGET
+    | EXTRA
+    | JSON
+    | {"sharing": "bytes of each row, what no other row of the matrix has, and all with each layer counted once"},
 )
 @guarded
 def plan(
@@ -294,8 +326,11 @@ def plan(
     known = facts.read()
     family = schema.load(ROOT / "matrix.yaml", known)
     chosen = rows(target, family, extra_requirements)
-    every = {row.id: row for row in (*(() if sharing else family.targets), *chosen)}
+    for row in chosen:
+        caution(row)
+    every = {row.id: row for row in (*family.targets, *chosen)}
     found = pipeline.family(project(), tuple(every.values()), known)
+    found = found.only([row.id for row in chosen]) if sharing else found
     missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
     if missing and not (sharing and found.plans):
         raise missing[0]
@@ -409,6 +444,7 @@ def build(
     runner = pipeline.engine(work, engine) if validate else None
     built = []
     for row in chosen:
+        caution(row)
         one = pipeline.build(work, row, runner, frozen=frozen)
         built.append(one)
         if not json:

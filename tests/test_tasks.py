@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -13,7 +17,7 @@ import pytest
 import tasks
 from tests.kiln import ROOT
 from tests.test_plan import pin
-from torchkiln.errors import LockError, MatrixError, UsageError
+from torchkiln.errors import LockError, MatrixError, UnknownTargetError, UsageError
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
@@ -128,6 +132,69 @@ def test_sharing_leaves_out_what_has_no_lock(capsys: pytest.CaptureFixture[str])
     for options in ({}, {"sharing": True}):
         with pytest.raises(LockError, match="is unlocked"):
             printed(capsys, tasks.plan, "torch25-cu118", **options)
+
+
+def test_a_row_weighs_the_same_beside_one_or_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """What no other row has is counted against the whole matrix, whichever rows --target names."""
+    every = json.loads(printed(capsys, tasks.plan, "*", sharing=True, json=True))
+    one = json.loads(printed(capsys, tasks.plan, LOCKED[0], sharing=True, json=True))
+    assert one["rows"] == [row for row in every["rows"] if row["target"] == LOCKED[0]]
+    assert one["left_out"] == []
+    (plan,) = json.loads(printed(capsys, tasks.plan, LOCKED[0], json=True))
+    alone = [layer["size"] for layer in plan["layers"] if not layer["shared_with"]]
+    assert one["rows"][0]["unique"]["bytes"] == sum(size or 0 for size in alone)
+    assert one["rows"][0]["unique"]["unknown_layers"] == alone.count(None)
+
+
+def warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix with torch25-cu124-trixie, which lint warns about and which has no lock."""
+    shutil.copytree(ROOT / "validate", tmp_path / "validate")
+    text = (ROOT / "matrix.yaml").read_text()
+    row = "  - {releases: [torch25], accelerators: [cu124], bases: [trixie]}\n"
+    (tmp_path / "matrix.yaml").write_text(text + row)
+    monkeypatch.setattr(tasks, "ROOT", tmp_path)
+
+
+@pytest.mark.parametrize("task", [tasks.plan, tasks.build])
+def test_warnings_come_before_a_row_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Task[Any]
+) -> None:
+    """Once, also where something else then stops the row; a row without any is not spoken of."""
+    warned(tmp_path, monkeypatch)
+    options = {"validate": False} if task is tasks.build else {}
+    with pytest.raises(LockError, match="torch25-cu124-trixie"):
+        printed(capsys, task, "torch25-cu124-trixie", **options)
+    err = capsys.readouterr().err
+    assert err.count("warning: torch25-cu124-trixie: torch 2.5.1 comes without Triton on Python 3.13") == 1
+    assert err.count("warning: ") == 1
+
+
+def test_json_holds_only_finite_numbers() -> None:
+    """No reader of JSON knows NaN: it is an error, not a document."""
+    assert json.loads(tasks.document({"figure": 1.5})) == {"figure": 1.5}
+    for figure in (float("nan"), float("inf")):
+        with pytest.raises(MatrixError, match="no finite number"):
+            tasks.document({"figure": figure})
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--explain", "torch28-cu124-rtx4090d"], ["--target", "nothing"]])
+def test_an_encoding_without_our_signs_is_no_error(options: list[str]) -> None:
+    """≥, arrows and ellipses become what the encoding has; JSON stays JSON."""
+    command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "matrix", *options]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, cwd=ROOT, capture_output=True, check=False
+    )
+    told = (done.stdout + done.stderr).decode("ascii")
+    assert "Traceback" not in told
+    assert done.returncode in {0, MatrixError.exit_code, UnknownTargetError.exit_code}
+    if "--json" in options:
+        assert len(json.loads(done.stdout)) == len(FAMILY)
+
+
+def test_an_empty_id_is_no_id(capsys: pytest.CaptureFixture[str]) -> None:
+    """--explain of a variable that was not set does not list the matrix."""
+    with pytest.raises(UsageError, match="'' is no id"):
+        printed(capsys, tasks.matrix, explain="")
 
 
 def test_plan_takes_additions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -79,6 +79,17 @@ class Family:
         """What no other row has."""
         return total(layer for layer in self.layers_of(row) if layer.rows == (row,))
 
+    def only(self, rows: Sequence[str]) -> Family:
+        """Some of the rows; their layers still know every row that has them."""
+        keys = {row: own for row, own in self.keys.items() if row in rows}
+        needed = {key for own in keys.values() for key in own}
+        return Family(
+            plans=tuple(plan for plan in self.plans if plan.target in keys),
+            keys=keys,
+            layers={key: layer for key, layer in self.layers.items() if key in needed},
+            left_out={row: why for row, why in self.left_out.items() if row in rows},
+        )
+
     @property
     def summed(self) -> Weight:
         """What the rows would weigh if they shared nothing."""

@@ -51,6 +51,12 @@ def refuse(target: Target, known: Facts, family: Matrix | None = None) -> None:
         )
 
 
+def warnings(target: Target, known: Facts) -> tuple[str, ...]:
+    """What a row that may be built should not be built unawares of, a line each."""
+    found = (finding for finding in rules.check(target, known) if finding.severity == "warning")
+    return tuple(f"{target.id}: {finding.message} ({finding.rule})" for finding in found)
+
+
 def finding_json(finding: Finding) -> dict[str, Any]:
     """A finding as `matrix --json` has it: the nearest row by its id."""
     fields = {name: getattr(finding, name) for name in ("rule", "severity", "message", "evidence", "nearest")}

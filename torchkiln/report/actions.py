@@ -26,7 +26,7 @@ def matrix(rows: Sequence[Row]) -> str:
             f"{len(legal)} rows, and GitHub starts at most {LIMIT} jobs of a matrix",
             remedy="--target ID or --target 'GLOB', one matrix for each part",
         )
-    return json.dumps({"include": [_job(row) for row in legal]}, separators=(",", ":"))
+    return json.dumps({"include": [_job(row) for row in legal]}, separators=(",", ":"), allow_nan=False)
 
 
 def _job(row: Row) -> dict[str, str | bool]:
