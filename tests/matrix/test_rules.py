@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from tests.kiln import ROOT
 from tests.matrix.rows import KNOWN, PACKAGES, ROW, changed, row, told
-from torchkiln.matrix import facts, rules, schema
+from torchkiln.matrix import compat, facts, rules, schema
 from torchkiln.matrix.mend import mended
 from torchkiln.matrix.target import Extra, Flavour, Target
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torchkiln.matrix.factfile import HazardFact
 
 README = Path(__file__).parents[2] / "torchkiln/matrix/README.md"
+UNLISTED = [("gpu-name", "warning"), ("gpu-driver", "note")]
+MISNAMED = [("gpu-name", "error"), ("gpu-arch", "note")]
 CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --shm-size=2g"
 
 
@@ -45,7 +47,24 @@ CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --
             id="blackwell-driver-550",
         ),
         pytest.param(row("2.5.1", "cu124", arch="sm_89"), [("gpu-arch", "note")], id="sm_89-by-sm_86"),
-        pytest.param(row("2.8.0", "cu128", arch="sm_121"), [("gpu-arch", "note")], id="sm_121-by-sm_120"),
+        pytest.param(row("2.8.0", "cu128", arch="sm_121"), [*UNLISTED, ("gpu-arch", "note")], id="sm_121-by-sm_120"),
+        pytest.param(
+            row("2.8.0", "cu128", arch="sm_121", driver="530.30.02"),
+            [("gpu-name", "warning"), ("driver", "note"), ("gpu-driver", "error"), ("gpu-arch", "note")],
+            id="sm_121-driver-530",
+        ),
+        pytest.param(
+            row("2.8.0", "cu128", arch="sm_103", driver="530.30.02"),
+            [("gpu-name", "warning"), ("driver", "note"), ("gpu-driver", "error"), ("gpu-arch", "note")],
+            id="sm_103-driver-530",
+        ),
+        pytest.param(row("2.8.0", "cu128", arch="sm_99"), [*UNLISTED, ("gpu-arch", "note")], id="sm_99-is-not-known"),
+        pytest.param(row("2.8.0", "cu128", gpu="rtx5090", arch="sm_89"), MISNAMED, id="rtx5090-is-not-sm_89"),
+        pytest.param(
+            row("2.8.0", "cu128", gpu="hopper", arch="sm_100"), [("gpu-name", "error")], id="hopper-is-not-sm_100"
+        ),
+        pytest.param(row("2.8.0", "cu128", gpu="a100", arch="sm_86"), [("gpu-name", "error")], id="a100-is-not-sm_86"),
+        pytest.param(row("2.8.0", "cu128", gpu="blackwell", arch="sm_100"), [], id="blackwell"),
         pytest.param(row("2.5.1", "cu124", arch="sm_90"), [], id="sm_90"),
         pytest.param(row("2.8.0", "cu126", arch="sm_120"), [("gpu-arch", "error")], id="sm_120-cu126"),
         pytest.param(
@@ -55,7 +74,11 @@ CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --
         pytest.param(row("2.5.1", "rocm6.2", arch="gfx1102"), [("gpu-arch", "error")], id="gfx1102"),
         pytest.param(row("2.8.0", "rocm6.4", arch="gfx1102"), [], id="gfx1102-later"),
         pytest.param(row("2.5.1", "rocm6.2", arch="gfx942"), [], id="mi300"),
-        pytest.param(row("2.5.1", "rocm6.2", arch="gfx90c"), [("gpu-arch", "error")], id="gfx90c-is-not-gfx90a"),
+        pytest.param(
+            row("2.5.1", "rocm6.2", arch="gfx90c"),
+            [("gpu-name", "warning"), ("gpu-arch", "error")],
+            id="gfx90c-is-not-gfx90a",
+        ),
         pytest.param(row("2.6.0", "rocm6.2.4", arch="gfx942"), [("gpu-arch", "note")], id="rocm-unknown"),
         pytest.param(
             row("2.6.0", "rocm6.2.4", arch="gfx950"),
@@ -197,6 +220,26 @@ def test_a_gpu_served_by_ptx_alone_needs_the_full_driver() -> None:
     assert ("ptx-driver", "error") in told(target)
     assert ("ptx-driver", "error") not in told(row("2.7.1", "cu128", arch="sm_130", driver="570.26"))
     assert ("ptx-driver", "error") not in told(row("2.7.1", "cu128", arch="sm_120", driver="550.90.07"))
+
+
+@pytest.mark.parametrize(
+    ("arch", "floor"), [("sm_120", "570"), ("sm_121", "570"), ("sm_100", "570"), ("sm_103", "570")]
+)
+def test_a_gpu_that_is_not_listed_needs_the_driver_of_the_one_below(arch: str, floor: str) -> None:
+    """The floor of the nearest listed architecture of the same major holds; with none of its major, none is known."""
+    assert facts.gpu_driver(KNOWN, arch) == floor
+    assert [facts.gpu_driver(KNOWN, other) for other in ("", "sm_87", "sm_130", "gfx942", "odd")] == [""] * 5
+    (*_, found) = (one for one in rules.check(row("2.8.0", "cu128", arch="sm_130"), KNOWN) if one.rule == "gpu-driver")
+    assert (found.severity, found.message) == ("note", "the oldest driver that knows sm_130 is not established")
+
+
+def test_a_gpu_with_the_arch_of_another_is_offered_with_its_own() -> None:
+    """The facts know what an rtx5090 is, and nothing about the row needs to change but that."""
+    wrong = row("2.8.0", "cu128", gpu="rtx5090", arch="sm_89")
+    (found,) = (one for one in compat.lint(wrong, KNOWN) if one.severity == "error")
+    assert (found.message, found.nearest) == ("rtx5090 is sm_120, the row says sm_89", "arch: sm_120")
+    assert found.row
+    assert (found.row.id, found.row.gpu.arch, found.row.driver_floor) == (wrong.id, "sm_120", "570")
 
 
 def test_driver_findings_name_the_minimum_and_what_is_lost() -> None:

@@ -5,11 +5,12 @@ They stay at this edge; inside Torchkiln a row is a Target.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from torchkiln.errors import ImageError
 from torchkiln.oci import reference
@@ -43,6 +44,17 @@ def _by_digest(text: str) -> str:
     return text
 
 
+def _arch(text: str) -> str:
+    if re.fullmatch(ARCH, text):
+        return text
+    plain = re.fullmatch(r"(?:sm|compute)[_-]?([0-9]{2,4})([a-z]?)|gfx[_-]?([0-9a-f]{3,8})", text.lower())
+    if plain is None:
+        raise ValueError(f"{text!r} is no architecture such as sm_90 or gfx942")
+    right = f"sm_{plain[1]}" if plain[1] else f"gfx{plain[3]}"
+    why = "the compute capability of a GPU has no letter" if plain[2] else "it is spelt otherwise"
+    raise ValueError(f"{text!r} is no architecture, {why}; nearest: {right}")
+
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 """No dashes, so that ids made of names never clash."""
 Versioned = Annotated[str, AfterValidator(_version)]
@@ -50,7 +62,8 @@ Requires = Annotated[str, AfterValidator(_requirement)]
 Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]*$")]
 InImage = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
 """An absolute path without `..`: it becomes part of paths and a line of pyvenv.cfg."""
-Arch = Annotated[str, StringConstraints(pattern=r"^(sm_[0-9]+[a-z]?|gfx[0-9a-f]+)?$")]
+ARCH = r"^(sm_[0-9]{2,4}|gfx[0-9a-f]{3,8})?$"
+Arch = Annotated[str, AfterValidator(_arch), WithJsonSchema({"type": "string", "pattern": ARCH})]
 """It becomes part of a shell's profile."""
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 

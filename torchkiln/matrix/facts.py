@@ -128,8 +128,36 @@ def kernel_floor(facts: Facts, rocm: str) -> str:
 
 
 def gpu_driver(facts: Facts, arch: str) -> str:
-    """The oldest driver branch that knows a GPU, where one is stated; else empty."""
-    return next((row.driver_min for row in facts.gpus if row.target == arch and row.driver_min), "")
+    """The oldest driver branch that knows a GPU, where its architecture or the one below states one; else empty."""
+    near = neighbour(facts, arch)
+    return next((row.driver_min for row in facts.gpus if row.target == near and row.driver_min), "")
+
+
+def neighbour(facts: Facts, arch: str) -> str:
+    """Of NVIDIA GPUs the nearest listed architecture of the same major that is no newer; itself if listed."""
+    wanted = _capability(arch)
+    if wanted is None:
+        return arch
+    listed = {found: row.target for row in facts.gpus if (found := _capability(row.target))}
+    return listed.get(max((one for one in listed if one[0] == wanted[0] and one <= wanted), default=(0, 0)), "")
+
+
+def _capability(arch: str) -> tuple[int, int] | None:
+    """Major and minor: sm_121 is 12.1."""
+    found = re.fullmatch(r"sm_(\d+)(\d)", arch)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def arch_of(facts: Facts, gpu: str) -> str:
+    """The architecture of a GPU, or of those of a class, by the name that ids have for it; empty if unknown."""
+    return next((row.target for row in facts.gpus if gpu in {row.id, row.kin}), "")
+
+
+def known_arch(facts: Facts, arch: str) -> bool:
+    """Whether any GPU or any build of torch has an architecture."""
+    if any(row.target == arch for row in facts.gpus) or any(arch in row.gfx for row in facts.rocm_archs):
+        return True
+    return any(arch in _arch_names(capability) for row in facts.cuda_archs for capability in row.arch)
 
 
 def kin(facts: Facts, gpu: str) -> str:

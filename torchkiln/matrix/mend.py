@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from torchkiln.matrix.facts import Facts
-    from torchkiln.matrix.target import Base, Extra, Release, Target
+    from torchkiln.matrix.target import Base, Extra, Gpu, Release, Target
 
 
 def mended(target: Target, known: Facts) -> Target:
@@ -30,9 +30,18 @@ def mended(target: Target, known: Facts) -> Target:
         flavour=replace(row.flavour, requirements=tuple(_fitting(row.flavour.requirements, target, known))),
         extra=_extra(target.extra, target, known) if target.extra else None,
         base=_base(target, known),
-        gpu=replace(target.gpu, run_options=run_options(target, known)),
+        gpu=_gpu(target, known),
     )
     return replace(row, release=replace(row.release, companions=tuple(_companions(row, known))))
+
+
+def _gpu(target: Target, known: Facts) -> Gpu:
+    """The row's GPU with the architecture that the facts know for its name."""
+    gpu = replace(target.gpu, run_options=run_options(target, known))
+    own = facts.arch_of(known, gpu.id)
+    if not gpu.arch or own in {"", gpu.arch}:
+        return gpu
+    return replace(gpu, arch=own, driver_floor=facts.gpu_driver(known, own))
 
 
 def newer_driver(target: Target, known: Facts) -> Target:

@@ -180,6 +180,7 @@ def changes(target: Target, row: Target) -> tuple[str, ...]:
         (base.python, target.base.python, "Python {}", other),
         (base.glibc, target.base.glibc, "glibc {}", other),
         (row.arch, target.arch, "{}", False),
+        (row.gpu.arch, target.gpu.arch, f"arch {{}} of {row.gpu.id}", False),
         (row.gpu.driver, target.gpu.driver, "driver {} or newer", False),
     )
     words = [form.format(new or "none") for new, old, form, follows in told if new != old and not follows]

@@ -27,6 +27,7 @@ RULES: tuple[Callable[[Target, Facts], Iterator[Finding]], ...] = (
     wheels.python_range,
     wheels.triton_python,
     wheels.glibc_floor,
+    devices.gpu_name,
     devices.driver,
     devices.gpu_driver,
     devices.kernel_driver,

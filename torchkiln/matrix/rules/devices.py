@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 ARCH = re.compile(r"(?:sm_|compute_)(\d+)(\d)([a-z]?)")
 
 
+def gpu_name(target: Target, known: Facts) -> Iterator[Finding]:
+    """A GPU that the facts know by its name has its own architecture, and any other one that exists."""
+    gpu, source = target.gpu, known.sources["gpu_profiles"]
+    own = facts.arch_of(known, gpu.id)
+    if gpu.arch and own and gpu.arch != own:
+        yield error("gpu-name", f"{gpu.id} is {own}, the row says {gpu.arch}", source, f"arch: {own}")
+    elif gpu.arch and not facts.known_arch(known, gpu.arch):
+        message = f"architecture {gpu.arch} is not known: no GPU and no build of torch in the facts has it"
+        yield warning("gpu-name", message, f"{source}; {known.sources['arch_lists_cuda']}")
+
+
 def driver(target: Target, known: Facts) -> Iterator[Finding]:
     """The driver of the row's hosts starts this CUDA; with less than the full one, something is lost."""
     stated, accelerator = target.gpu.driver, target.accelerator
@@ -38,10 +49,14 @@ def driver(target: Target, known: Facts) -> Iterator[Finding]:
 
 def gpu_driver(target: Target, known: Facts) -> Iterator[Finding]:
     """A GPU newer than its driver is not made usable by any compatibility."""
-    floor, stated = facts.gpu_driver(known, target.gpu.arch), target.gpu.driver
+    arch, source = target.gpu.arch, known.sources["gpu_profiles"]
+    floor, stated, near = facts.gpu_driver(known, arch), target.gpu.driver, facts.neighbour(known, arch)
     if floor and stated and facts.older(stated, floor):
-        message = f"driver {stated} does not know {target.gpu.arch}: branch {floor} or newer is needed"
-        yield error("gpu-driver", message, known.sources["gpu_profiles"], f"driver {floor} or newer")
+        message = f"driver {stated} does not know {arch}: branch {floor} or newer is needed"
+        yield error("gpu-driver", message, source, f"driver {floor} or newer")
+    elif near != arch:
+        message = f"the oldest driver that knows {arch} is not established"
+        yield note("gpu-driver", f"{message}: at least that of {near}" if near else message, source)
 
 
 def kernel_driver(target: Target, known: Facts) -> Iterator[Finding]:
