@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,50 @@ def test_additions_of_the_matrix_can_be_asked_for_on_any_row(tmp_path: Path) -> 
     with pytest.raises(UnknownTargetError, match="no extra is called 'mime'") as raised:
         explain.explain(family, KNOWN, "torch25-cu124-with-mime")
     assert raised.value.remedy == "torch25-cu124-with-mine"
+
+
+@pytest.mark.parametrize(
+    ("identifier", "lines"),
+    [
+        ("torch28-cu128-l40s-noble", ()),
+        ("torch28-cu128-v100", ("gpus:", "  v100: {arch: sm_70, run_options: [--shm-size=2g]}")),
+        (
+            "torch29-cu130",
+            (
+                "releases:",
+                "  torch29: {torch: 2.9.1, torchvision: 0.24.1, torchaudio: 2.9.1, companions: ['numpy>=2', ",
+            ),
+        ),
+        ("torch24-cu121-t4", ("releases:", "  torch24:", "gpus:", "  t4:")),
+        ("torch212-rocm72-mi210", ("releases:", "  torch212:", "accelerators:", "  rocm72:", "gpus:", "  mi210:")),
+    ],
+)
+def test_what_has_to_be_declared_can_be_pasted(identifier: str, lines: tuple[str, ...], tmp_path: Path) -> None:
+    """Parts first, then a product: a matrix with these lines has the row, as it was asked about, and lints it alike."""
+    found = asked(identifier)
+    assert (found.refused, found.listed, len(found.declare)) == (False, False, len(lines))
+    assert all(own.startswith(line) for own, line in zip(found.declare, lines, strict=True))
+    text = (Path(__file__).parents[2] / "matrix.yaml").read_text()
+    pasted = [*found.declare, *found.product]
+    assert all(f"  {line}\n" in tables.explained(found) for line in pasted)
+    for section, line in zip(pasted[::2], pasted[1::2], strict=True):
+        text, count = re.subn(rf"^{section}.*$", rf"\g<0>\n{line}", text, flags=re.MULTILINE)
+        assert count == 1
+    path = tmp_path / "matrix.yaml"
+    path.write_text(text)
+    again = explain.explain(schema.load(path, KNOWN), KNOWN, identifier)
+    assert (again.listed, again.findings) == (True, found.findings)
+    assert again.target.release == found.target.release
+    assert again.target.accelerator == found.target.accelerator
+    assert again.target.gpu.arch == found.target.gpu.arch
+
+
+def test_a_warning_is_not_nothing() -> None:
+    """A row that may be built says so, and with how much; only one without warnings has nothing wrong with it."""
+    assert tables.explained(asked("torch25-cu124-trixie")).startswith(
+        "torch25-cu124-trixie: it may be built, with a warning; not in matrix.yaml\n"
+    )
+    assert tables.explained(asked("torch25-cu124")).startswith("torch25-cu124: nothing is wrong with it; in ")
 
 
 def test_json_has_what_people_read() -> None:

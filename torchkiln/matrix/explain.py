@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from torchkiln.matrix import compat, facts
+from torchkiln.matrix import compat, declare, facts
 from torchkiln.matrix.compose import compose
 from torchkiln.matrix.nearest import Choice, changes, cost, established, fine, nearest
 from torchkiln.matrix.target import ARCH, GENERIC, Target, combinations
@@ -35,6 +35,11 @@ class Explained:
     offered: Target | None
     """The nearest row that the matrix has and that runs on that GPU; of a row that can't be built as it stands."""
 
+    declare: tuple[str, ...] = ()
+    """Lines of matrix.yaml: the parts that it has not; of a row that may be built."""
+    product: tuple[str, ...] = ()
+    """Lines of matrix.yaml: the row; of one that may be built and is neither in the matrix nor excluded."""
+
     @property
     def refused(self) -> bool:
         """Whether the row has an error."""
@@ -51,13 +56,17 @@ def explain(family: Matrix, known: Facts, identifier: str) -> Explained:
     listed = any(row.id == target.id for row in family.targets)
     findings = compat.lint(target, known, family)
     refused = any(finding.severity == "error" for finding in findings)
+    excluded = tuple(_excluded(family, target.id))
+    new = not (refused or listed or excluded)
     return Explained(
         target=target,
         listed=listed,
-        excluded=tuple(_excluded(family, target.id)),
+        excluded=excluded,
         findings=findings,
         nearest=_nearest(target, known, family) if refused else None,
         offered=_offered(target, known, family) if refused or not listed else None,
+        declare=declare.parts(target, family) if new else (),
+        product=declare.product(target) if new else (),
     )
 
 
@@ -117,5 +126,6 @@ def to_json(found: Explained) -> dict[str, Any]:
         "refused": found.refused,
         "nearest": found.nearest.id if found.nearest else "",
         "changes": list(changes(found.target, found.nearest)) if found.nearest else [],
+        "declare": [*found.declare, *found.product],
         "offered": found.offered.id if found.offered else "",
     }

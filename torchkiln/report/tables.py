@@ -44,7 +44,7 @@ def explained(found: Explained) -> str:
     target = found.target
     where = "in matrix.yaml" if found.listed else "not in matrix.yaml"
     lines = [
-        f"{target.id}: {'refused' if found.refused else 'nothing is wrong with it'}; {where}",
+        f"{target.id}: {_judged(found)}; {where}",
         f"  {_parts(target)}",
     ]
     lines += [f"  excluded by {place}" for place in found.excluded]
@@ -54,6 +54,14 @@ def explained(found: Explained) -> str:
     return "\n".join([*lines, *_instead(found)])
 
 
+def _judged(found: Explained) -> str:
+    """Whether a row may be built."""
+    warnings = sum(finding.severity == "warning" for finding in found.findings)
+    if found.refused or not warnings:
+        return "refused" if found.refused else "nothing is wrong with it"
+    return f"it may be built, with {'a warning' if warnings == 1 else f'{warnings} warnings'}"
+
+
 def _instead(found: Explained) -> list[str]:
     """What to do about a row that can't be built as it stands."""
     target, near, offered = found.target, found.nearest, found.offered
@@ -61,8 +69,7 @@ def _instead(found: Explained) -> list[str]:
     if near and near != offered:
         lines.append(f"nearest row that works: {near.id} ({_changed(target, near)})")
     if not found.refused and not found.listed:
-        lift = "lift the exclusion" if found.excluded else "add it to a product in matrix.yaml"
-        lines.append(f"to build it, {lift}")
+        lines += _building(found)
     if offered:
         lines.append(f"nearest in matrix.yaml: {offered.id} ({_changed(target, offered) or 'nothing changes'})")
     elif found.refused or not found.listed:
@@ -70,6 +77,16 @@ def _instead(found: Explained) -> list[str]:
             "nothing in matrix.yaml runs in its place" if near or not found.refused else "no row works instead"
         )
     return lines
+
+
+def _building(found: Explained) -> list[str]:
+    """How a row that may be built gets into the matrix: lines to paste, parts before the row."""
+    if not found.product:
+        return ["to build it, lift the exclusion"]
+    first = ["to build it, declare first in matrix.yaml", *(f"  {line}" for line in found.declare)]
+    more = "then add" if found.declare else "to build it, add"
+    then = [f"{more} it to a product in matrix.yaml, or as one of its own", *(f"  {line}" for line in found.product)]
+    return [*(first if found.declare else []), *then]
 
 
 def _changed(target: Target, row: Target) -> str:
