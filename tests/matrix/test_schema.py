@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.matrix.rows import KNOWN
 from torchkiln.errors import MatrixError
-from torchkiln.matrix import schema
+from torchkiln.lock import fit
+from torchkiln.matrix import compat, schema
 
 ROOT = Path(__file__).parents[2]
 MATRIX = Path(__file__).with_name("small.yaml").read_text()
@@ -164,19 +166,52 @@ def test_an_empty_matrix_is_told_in_plain_words(tmp_path: Path) -> None:
 
 
 def test_rows_that_share_a_lock_must_ask_for_the_same(tmp_path: Path) -> None:
-    """Two rows with one lock file but different wheels would make each other stale for ever."""
-    text = MATRIX.replace("gpus:\n", "gpus:\n  a100: {arch: sm_80}\n", 1)
-    text += "  - {releases: [torch25], accelerators: [cu124], gpus: [a100], bases: [bookworm], without: [torchaudio]}\n"
-    with pytest.raises(MatrixError, match="torch25-cu124 and torch25-cu124-a100 share the lock"):
-        load(tmp_path, text)
-    document = yaml.safe_load(MATRIX)
-    document["bases"]["older"] = document["bases"]["bookworm"] | {"glibc": "2.31", "default": False}
-    document["gpus"]["a100"] = {"arch": "sm_80"}
-    document["targets"].append(
-        {"releases": ["torch25"], "accelerators": ["cu124"], "gpus": ["a100"], "bases": ["older"]}
+    """Two rows with one lock file but different wheels would make each other stale for ever; told once a lock."""
+    text = MATRIX.replace("gpus:\n", "gpus:\n  a100: {arch: sm_80}\n  rtx4090: {arch: sm_89}\n", 1)
+    text += (
+        "  - {releases: [torch25], accelerators: [cu124], gpus: [a100, rtx4090], bases: [bookworm], "
+        "without: [torchaudio]}\n"
     )
-    with pytest.raises(MatrixError, match="differ in wheels or glibc"):
-        load(tmp_path, yaml.safe_dump(document))
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, text)
+    assert str(raised.value).count("share the lock") == 1
+    assert "targets[0].without and targets[3].without: torch25-cu124 and torch25-cu124-a100 share" in str(raised.value)
+    assert "state the same `without`" in str(raised.value)
+
+
+def test_the_lock_of_bases_with_one_python_fits_the_oldest_of_them(tmp_path: Path) -> None:
+    """Wheels for an older C library run on a newer one, so bases may differ in it and share a lock."""
+    document = yaml.safe_load(MATRIX)
+    document["bases"]["older"] = document["bases"]["bookworm"] | {"glibc": "2.9", "default": False}
+    document["targets"][0]["bases"] = ["bookworm", "older"]
+    rows = {row.id: row for row in load(tmp_path, yaml.safe_dump(document)).targets}
+    new, old = rows["torch25-cu124"], rows["torch25-cu124-older"]
+    assert (new.base.glibc, new.wheel_glibc, old.wheel_glibc) == ("2.36", "2.9", "2.9")
+    assert fit.asked(new) == fit.asked(old)
+    assert fit.asked(new).platform == "x86_64 glibc 2.9"
+    assert rows["torch28-cu128"].oldest_glibc == ""
+    assert fit.asked(rows["torch28-cu128"]).platform == "x86_64 glibc 2.36"
+
+
+@pytest.mark.parametrize(
+    ("changes", "nearest"),
+    [({"python": "3.12"}, {"python: '3.11'"}), ({"glibc": "2.27"}, {"glibc: '2.36'"})],
+)
+def test_a_base_that_misstates_its_suite_is_left_to_the_rules(
+    tmp_path: Path, changes: dict[str, str], nearest: set[str]
+) -> None:
+    """The matrix can be read, and lint names the real mistake, though another base now shares the locks."""
+    document = yaml.safe_load(MATRIX)
+    document["bases"]["noble"] = document["bases"]["bookworm"] | {"suite": "noble", "glibc": "2.39", "default": False}
+    document["bases"]["noble"] |= {"python": "3.12"}
+    document["bases"]["noble"]["packages"] = ["python3.12-dev", *document["bases"]["noble"]["packages"]]
+    document["bases"]["bookworm"] |= changes
+    document["targets"] = [document["targets"][1] | {"bases": ["bookworm", "noble"]}]
+    one, other = load(tmp_path, yaml.safe_dump(document)).targets
+    found = [finding for finding in compat.lint(one, KNOWN) if finding.severity == "error"]
+    assert {finding.nearest for finding in found if finding.rule in {"base-python", "base-glibc"}} == nearest
+    assert ("glibc-floor" in {finding.rule for finding in found}) is ("glibc" in changes)
+    assert [finding for finding in compat.lint(other, KNOWN) if finding.severity == "error"] == []
 
 
 def test_products_take_gpus_flavours_and_excludes(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def explained(error: LockError, row: Target, own: Lock, culprits: Sequence[str])
     if moves := list(dict.fromkeys(_moves(error.what, own))):
         return _refusal(row, culprits, moves, error.what)
     if missing := list(dict.fromkeys(_wheelless(error.what))):
-        place = f"Python {row.base.python}, {row.arch}, glibc {row.base.glibc}"
+        place = f"Python {row.base.python}, {row.arch}, glibc {row.wheel_glibc}"
         what = f"{', '.join(missing)}: no wheel for {place}, and nothing is built from source\n{error.what}"
         remedy = "another version that has one, or a wheel of it on an index of yours"
         return LockError(what, where=file, remedy=remedy)

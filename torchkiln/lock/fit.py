@@ -38,7 +38,7 @@ def asked(target: Target) -> Inputs:
     return Inputs(
         requirements=(*trio, *sorted(target.release.companions)),
         python=target.base.python,
-        platform=f"{target.arch} glibc {target.base.glibc}",
+        platform=f"{target.arch} glibc {target.wheel_glibc}",
         index="default" if target.accelerator.by_default else target.accelerator.variant,
     )
 

@@ -60,7 +60,7 @@ def lockable(target: Target, known: Facts) -> tuple[str, ...]:
 
 
 def _where(target: Target) -> str:
-    return f"Python {target.base.python}, {target.arch}, glibc {target.base.glibc}"
+    return f"Python {target.base.python}, {target.arch}, glibc {target.wheel_glibc}"
 
 
 def wheels(
@@ -119,7 +119,7 @@ def _applies(text: str, target: Target) -> bool:
 
 def _file(text: str, target: Target, known: Facts) -> WheelFact | None:
     """The best file for a platform among those the facts know."""
-    supported = tags.supported(target.base.python, target.arch, target.base.glibc)
+    supported = tags.supported(target.base.python, target.arch, target.wheel_glibc)
     fitting = [row for row in known.wheels if resolve.meets(row.file, Requirement(text))]
     ranked = [(place, row) for row in fitting if (place := tags.rank(row.file, supported)) is not None]
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None

@@ -75,7 +75,7 @@ def choose(
     links: Sequence[Path] = (),
 ) -> list[Offer]:
     """The best wheel of each package that uv chooses; `links` are all there is of the PyTorch index, if given."""
-    supported = tags.supported(target.base.python, target.arch, target.base.glibc)
+    supported = tags.supported(target.base.python, target.arch, target.wheel_glibc)
 
     def answer(requirements: tuple[str, ...]) -> tuple[Offer, ...]:
         at_hand = links or _links(asked, requirements, environment, supported)

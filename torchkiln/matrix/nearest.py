@@ -109,6 +109,7 @@ def _with(target: Target, choice: Choice, known: Facts, family: Matrix | None) -
         gpu=replace(target.gpu, run_options=_options(target, choice.accelerator.id, family)),
         flavour=flavour,
         base=target.base if own else on(choice.base, flavour),
+        oldest_glibc="",
     )
 
 

@@ -56,7 +56,7 @@ def load(path: Path, known: Facts | None = None) -> Matrix:
     if found is None or problems:
         raise _error(problems, path)
     matrix = _matrix(found, known, path.parent)
-    if problems := [*_clashes(matrix.targets), *_unlike_locks(matrix.targets)]:
+    if problems := [*_clashes(matrix.targets), *_unlike_locks(matrix.products)]:
         raise _error(problems, path)
     return matrix
 
@@ -197,7 +197,8 @@ def _matrix(found: Document, known: Facts, folder: Path) -> Matrix:
     if stale := [text for number, one in enumerate(products) for text in _stale_excludes(number, one)]:
         raise _error(stale, folder / "matrix.yaml")
     rows = (row for one in products for row in expand(one))
-    return replace(parts, products=products, targets=tuple(complete(row, known, parts.run_options) for row in rows))
+    made = tuple(complete(row, known, parts.run_options) for row in rows)
+    return replace(parts, products=products, targets=_sharing(made))
 
 
 def _stale_excludes(number: int, stated: Product) -> Iterator[str]:
@@ -246,11 +247,26 @@ def _clashes(targets: tuple[Target, ...]) -> Iterator[str]:
         seen.add(target.id)
 
 
-def _unlike_locks(targets: tuple[Target, ...]) -> Iterator[str]:
-    """Rows that share a lock but would ask the resolver for different things."""
-    asked: defaultdict[str, dict[tuple[Release, str], str]] = defaultdict(dict)
-    for target in targets:
-        asked[target.lock_name].setdefault((target.release, target.base.glibc), target.id)
+def _unlike_locks(products: tuple[Product, ...]) -> Iterator[str]:
+    """Locks that rows share which go without different ones of the trio; told once for each release and accelerator."""
+    asked: defaultdict[str, dict[Release, tuple[str, int]]] = defaultdict(dict)
+    for number, stated in enumerate(products):
+        for row in expand(stated):
+            asked[row.lock_name].setdefault(row.release, (row.id, number))
     for name, rows in asked.items():
-        if len(rows) > 1:
-            yield f"targets: {' and '.join(rows.values())} share the lock {name} but differ in wheels or glibc"
+        (one, first), *others = rows.values()
+        for other, second in others:
+            places = " and ".join(reading.path(("targets", number, "without")) for number in (first, second))
+            yield f"{places}: {one} and {other} share the lock {name}, and so their wheels: state the same `without`"
+
+
+def _sharing(rows: tuple[Target, ...]) -> tuple[Target, ...]:
+    """Rows that know the oldest C library among those that share their lock, where their own is newer."""
+    oldest: dict[str, str] = {}
+    for row in rows:
+        seen, own = oldest.get(row.lock_name), row.base.glibc
+        oldest[row.lock_name] = own if seen is None or facts.older(own, seen) else seen
+    return tuple(
+        replace(row, oldest_glibc=oldest[row.lock_name] if facts.older(oldest[row.lock_name], row.base.glibc) else "")
+        for row in rows
+    )

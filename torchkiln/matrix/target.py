@@ -161,6 +161,8 @@ class Target:
     arch: str = ARCH
     """Machine, as `uname -m` says."""
     extra: Extra | None = None
+    oldest_glibc: str = ""
+    """Of the rows that share its lock, where that is older than its base's."""
 
     @property
     def id(self) -> str:
@@ -192,6 +194,11 @@ class Target:
         """File name of the list of what the base holds on this architecture."""
         name = self.base.lock_name
         return name if self.arch == ARCH else f"{name.removesuffix('.txt')}-{self.arch}.txt"
+
+    @property
+    def wheel_glibc(self) -> str:
+        """The C library that its wheels are chosen for: they fit every row that shares the lock."""
+        return self.oldest_glibc or self.base.glibc
 
     @property
     def lock_name(self) -> str:
