@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchkiln import assembly, fetch, rootfs, sharing, validation
-from torchkiln.console import note, progress, step
+from torchkiln.console import note, progress, step, warn
 from torchkiln.engines import table
 from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, StaleLockError, StoreError, VerifyError
 from torchkiln.home import write_atomically
@@ -21,12 +21,13 @@ from torchkiln.lock import asking, baselock, fit, renew, rows, sections
 from torchkiln.lock.difference import difference, plain
 from torchkiln.matrix import compat, facts
 from torchkiln.matrix.nearest import legal
+from torchkiln.oci import document as documents
 from torchkiln.oci.image import recorded
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
 from torchkiln.oci.verify import verify as recompute
-from torchkiln.plan import ImagePlan, plan
+from torchkiln.plan import LOCK_LABEL, ImagePlan, plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,6 +163,8 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
         packages = userlands.settle(project, target, packages, frozen=frozen)
         plan = _planned(project, target, lock, packages)
         plan, image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
+        if target.extra and _label(project, target) not in {"", lock.digest}:
+            note("it takes the place of an image of that name, which was built from another lock")
         digest = project.store.put_image(image, target.id).digest
         made = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")
@@ -178,6 +181,7 @@ def subject(project: Project, target: Target, reference: str = "") -> Iterator[F
     """The built image of a row, or the one at `oci:DIR[:REF]` or `docker-daemon:NAME`, as long as it is needed."""
     if not reference:
         manifest_of(project, target)
+        _hold_lock(project, target)
     with (
         project.home.lock("use", shared=True),
         tempfile.TemporaryDirectory(prefix="image-", dir=project.home.temporary) as scratch,
@@ -215,7 +219,40 @@ def verify(project: Project, target: Target) -> tuple[Mismatch, ...]:
         found = recompute(project.store, manifest_of(project, target))
         for digest in lying(found):
             project.store.discard(digest)
+    if not found:
+        _hold_lock(project, target)
     return found
+
+
+def _hold_lock(project: Project, target: Target) -> None:
+    """Warn of an image that was built from another lock than the row has now.
+
+    StoreError for one with a user's additions: it may be that of another list with the same name.
+    """
+    built, now = _label(project, target), ""
+    try:
+        now = rows.read(project.locks, target).digest
+    except (LockError, StaleLockError) as error:
+        why = error.what
+    else:
+        why = "it has changed since, or was another list's" if target.extra else "it has changed since"
+    if not built or built == now:
+        return
+    what, again = f"{target.id} was built from another lock than the row has now", f"./inv build {fit.options(target)}"
+    if target.extra:
+        raise StoreError(f"{what}: {why}", where=str(target.extra.file), remedy=again)
+    warn(f"{what}: {why}; {again} builds it anew")
+
+
+def _label(project: Project, target: Target) -> str:
+    """The digest of the lock that the built image of a row names; empty if there is none, or it can't be read."""
+    found = project.store.refs().get(target.id)
+    try:
+        manifest = documents.manifest(project.store.read(found.digest)) if found else None
+        config = documents.document(project.store.read(manifest.config.digest)).config if manifest else None
+    except (ImageError, StoreError):
+        return ""
+    return config.labels.get(LOCK_LABEL, "") if config else ""
 
 
 def engine(project: Project, name: str, subject: Foreign | None = None) -> Engine:

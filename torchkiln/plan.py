@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LAYER_LIMIT = 120
 """Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
+LOCK_LABEL = "org.torchkiln.lock"
+"""Names the lock that an image was made from, by its digest."""
 ROOM = (40, 9, 8)
 """Groups of wheels, each a layer of files and one of bytecode: for what rows share, and for up to two additions.
 
@@ -139,7 +141,7 @@ def labels(target: Target, lock: Lock) -> dict[str, str]:
         "org.torchkiln.driver-floor": target.driver_floor,
         "org.torchkiln.gpu": target.gpu.id,
         "org.torchkiln.gpu-archs": " ".join(target.gpu_archs),
-        "org.torchkiln.lock": lock.digest,
+        LOCK_LABEL: lock.digest,
         "org.torchkiln.run-options": " ".join(target.gpu.run_options),
     }
     return {name: value for name, value in stated.items() if value}

@@ -14,10 +14,29 @@ from torchkiln.matrix.target import Extra
 
 def test_requirements_are_read_with_comments(tmp_path: Path) -> None:
     """Comments and blank lines are nothing; the name comes from the file's."""
-    path = tmp_path / "My-serve.txt"
+    path = tmp_path / "Serve2.txt"
     path.write_text("# what we serve with\n\nfastapi>=0.110  # the API\nuvicorn[standard]\n")
     found = extra.read(path)
-    assert (found.id, found.requirements) == ("myserve", ("fastapi>=0.110", "uvicorn[standard]"))
+    assert (found.id, found.requirements) == ("serve2", ("fastapi>=0.110", "uvicorn[standard]"))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("a-b.txt", "ab.txt"),
+        ("serve.dev.in", "servedev.in"),
+        ("My app", "myapp.txt"),
+        ("ünï.txt", "n.txt"),
+        ("_.txt", "additions.txt"),
+    ],
+)
+def test_a_file_that_makes_no_name_is_to_be_renamed(tmp_path: Path, name: str, other: str) -> None:
+    """Nothing is left out of a name, since two files would then make one image."""
+    path = tmp_path / name
+    path.write_text("fastapi\n")
+    with pytest.raises(MatrixError, match="makes no name") as raised:
+        extra.read(path)
+    assert raised.value.remedy == f"rename the file, for example to {other}"
 
 
 @pytest.mark.parametrize(

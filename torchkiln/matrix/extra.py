@@ -30,15 +30,24 @@ def read(path: Path) -> Extra:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise MatrixError(f"the requirements cannot be read: {error}", where=str(path)) from error
-    name = re.sub(r"[^a-z0-9]", "", path.stem.lower())
+    name = _name(path)
     stated = [(number, re.sub(r"(^|\s)#.*", "", line).strip()) for number, line in enumerate(lines, 1)]
     problems = [f"line {number}: {problem}" for number, text in stated if text and (problem := _wrong(text))]
-    if not name or not any(text for _, text in stated):
-        problems.append("it asks for nothing" if name else f"{path.name} makes no name: use letters and digits")
+    if not any(text for _, text in stated):
+        problems.append("it asks for nothing")
     if problems:
         remedy = "one requirement such as transformers>=4.50 a line; indexes are set for uv: UV_INDEX, uv.toml, netrc"
         raise MatrixError(f"this is no list of additions: {'; '.join(problems)}", where=str(path), remedy=remedy)
     return Extra(id=name, requirements=tuple(text for _, text in stated if text), file=path.absolute())
+
+
+def _name(path: Path) -> str:
+    """What ids call the additions: the stem, which loses nothing but its case, so that two files are two names."""
+    if re.fullmatch(r"[a-z0-9]+", path.stem.lower()):
+        return path.stem.lower()
+    plain = re.sub(r"[^a-z0-9]", "", path.stem.lower()) or "additions"
+    what = f"{path.name} makes no name: ids take it from the file's, which is letters a to z and digits"
+    raise MatrixError(what, where=str(path), remedy=f"rename the file, for example to {plain}{path.suffix or '.txt'}")
 
 
 def select(targets: Sequence[Target], patterns: Sequence[str], extra: Extra) -> tuple[Target, ...]:
