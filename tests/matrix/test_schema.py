@@ -323,3 +323,26 @@ def test_additions_are_part_of_the_id(tmp_path: Path) -> None:
     text = MATRIX + "  - {releases: [torch25], accelerators: [cu124], bases: [bookworm], extra: serve.txt}\n"
     target = load(tmp_path, text).targets[-1]
     assert (target.id, target.extra and target.extra.requirements) == ("torch25-cu124-with-serve", ("fastapi",))
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ("nosuch.txt", r"targets\[3\]\.extra: 'nosuch.txt': the requirements cannot be read: No such file"),
+        ("a-b.txt", r"targets\[3\]\.extra: 'a-b.txt': a-b.txt makes no name.*; rename the file.*ab\.txt"),
+        ("torch.txt", r"targets\[3\]\.extra: 'torch.txt': this is no list of additions: line 1: .*names torch"),
+        ("/serve.txt", r"targets\[3\]\.extra: '/serve.txt' is no path from the folder of the matrix"),
+        ("lists/../../serve.txt", r"targets\[3\]\.extra: 'lists/\.\./\.\./serve.txt' is no path"),
+    ],
+)
+def test_additions_that_cannot_be_used_are_told_with_their_key_path(tmp_path: Path, extra: str, told: str) -> None:
+    """Among all other problems; and what lies outside the checkout is not read."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (tmp_path / "serve.txt").write_text("fastapi\n")
+    (folder / "a-b.txt").write_text("fastapi\n")
+    (folder / "torch.txt").write_text("torch\n")
+    text = MATRIX + f"  - {{releases: [torch25], accelerators: [cu124], bases: [bookworm], extra: {extra}}}\n"
+    with pytest.raises(MatrixError, match=told) as raised:
+        load(folder, text)
+    assert "matrix.yaml" in raised.value.where

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,3 +54,16 @@ def test_what_a_base_holds_is_listed_for_each_architecture() -> None:
     assert replace(row, arch="aarch64").base_lock_name == f"base-{row.base.id}-aarch64.txt"
     devel = replace(row.base, flavour="devel")
     assert replace(row, base=devel, arch="aarch64").base_lock_name == f"base-{row.base.id}-devel-aarch64.txt"
+
+
+def test_a_row_with_additions_is_named_by_their_file() -> None:
+    """The id that `build` prints for one is no row of the matrix; the remedy says how to come by it."""
+    for wrong in ("torch25-cu124-with-pure", "torch25-*-with-pure"):
+        with pytest.raises(UnknownTargetError) as raised:
+            select(TARGETS, [wrong])
+        below = wrong.removesuffix("-with-pure")
+        assert raised.value.remedy.startswith(f"--target {shlex.quote(below)} --extra-requirements FILE")
+        assert "pure" in raised.value.remedy
+    with pytest.raises(UnknownTargetError) as raised:
+        select(TARGETS, ["torch99-cu124-with-pure"])
+    assert "FILE" not in raised.value.remedy

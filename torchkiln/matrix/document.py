@@ -6,6 +6,7 @@ They stay at this edge; inside Torchkiln a row is a Target.
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -55,6 +56,13 @@ def _arch(text: str) -> str:
     raise ValueError(f"{text!r} is no architecture, {why}; nearest: {right}")
 
 
+def _below(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{text!r} is no path from the folder of the matrix to a file in it")
+    return text
+
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 """No dashes, so that ids made of names never clash."""
 Versioned = Annotated[str, AfterValidator(_version)]
@@ -65,6 +73,8 @@ InImage = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9
 ARCH = r"^(sm_[0-9]{2,4}|gfx[0-9a-f]{3,8})?$"
 Arch = Annotated[str, AfterValidator(_arch), WithJsonSchema({"type": "string", "pattern": ARCH})]
 """It becomes part of a shell's profile."""
+Below = Annotated[str, AfterValidator(_below)]
+"""A file beside the matrix or in a folder there, so that a checkout means the same anywhere."""
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 
 
@@ -226,7 +236,7 @@ class ProductEntry(Strict):
     """Globs over check ids, instead of those of `validation`."""
     exclude: list[str] = []
     """Ids and globs of rows that are not built; each must exclude something."""
-    extra: str = ""
+    extra: Below = ""
     """A file of requirements that these rows add, relative to the matrix."""
 
 

@@ -29,7 +29,8 @@ def read(path: Path) -> Extra:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise MatrixError(f"the requirements cannot be read: {error}", where=str(path)) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise MatrixError(f"the requirements cannot be read: {reason}", where=str(path)) from error
     name = _name(path)
     stated = [(number, re.sub(r"(^|\s)#.*", "", line).strip()) for number, line in enumerate(lines, 1)]
     problems = [f"line {number}: {problem}" for number, text in stated if text and (problem := _wrong(text))]

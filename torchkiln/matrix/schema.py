@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from torchkiln.matrix.document import AcceleratorEntry, BaseEntry, Document, GpuEntry, ProductEntry, ReleaseEntry
     from torchkiln.matrix.facts import Facts
+    from torchkiln.matrix.target import Extra
 
 WITH = "with"
 ARCHES = ("x8664", "aarch64")
@@ -53,6 +54,7 @@ def load(path: Path, known: Facts | None = None) -> Matrix:
     known = known or facts.read()
     if found:
         problems = [*_references(found), *_accelerators(found, known), *_names(found), *_flavours(found)]
+        problems += _extras(found, path.parent)
     if found is None or problems:
         raise _error(problems, path)
     matrix = _matrix(found, known, path.parent)
@@ -113,6 +115,20 @@ def _flavours(found: Document) -> Iterator[str]:
         if added and fixed:
             path = reading.path(("targets", number))
             yield f"{path}: flavour {added[0]} adds packages, and base {fixed[0]} takes none: it is no debian base"
+
+
+def _extras(found: Document, folder: Path) -> Iterator[str]:
+    """Files of additions that cannot be used."""
+    for number, entry in enumerate(found.targets):
+        try:
+            _extra(entry, folder)
+        except MatrixError as error:
+            loc = reading.path(("targets", number, "extra"))
+            yield f"{loc}: {entry.extra!r}: {error.what}; {error.remedy}".removesuffix("; ")
+
+
+def _extra(entry: ProductEntry, folder: Path) -> Extra | None:
+    return extra.read(folder / entry.extra) if entry.extra else None
 
 
 def _unknown(loc: reading.Loc, name: str, legal: Iterable[str]) -> str:
@@ -222,7 +238,7 @@ def _product(entry: ProductEntry, parts: Matrix, required: list[str], folder: Pa
         without=tuple(entry.without),
         exclude=tuple(entry.exclude),
         arch=entry.arch,
-        extra=extra.read(folder / entry.extra) if entry.extra else None,
+        extra=_extra(entry, folder),
     )
 
 

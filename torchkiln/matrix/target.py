@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -279,11 +280,17 @@ def select(targets: Sequence[Target], patterns: Sequence[str]) -> tuple[Target, 
     unknown = [pattern for pattern in patterns if not any(_matches(target.id, [pattern]) for target in targets)]
     if unknown:
         raise UnknownTargetError(
-            f"no target is named {' or '.join(unknown)}",
-            where="matrix.yaml",
-            remedy=_nearest(unknown[0], [target.id for target in targets]),
+            f"no target is named {' or '.join(unknown)}", where="matrix.yaml", remedy=_remedy(unknown[0], targets)
         )
     return tuple(target for target in targets if not patterns or _matches(target.id, patterns))
+
+
+def _remedy(wanted: str, targets: Sequence[Target]) -> str:
+    """The nearest row; for one with additions that the matrix doesn't state, what names them."""
+    below, _, added = wanted.partition("-with-")
+    if added and any(_matches(target.id, [below]) for target in targets):
+        return f"--target {shlex.quote(below)} --extra-requirements FILE, the file of that name ({added})"
+    return _nearest(wanted, [target.id for target in targets])
 
 
 def _nearest(wanted: str, ids: list[str]) -> str:
