@@ -8,7 +8,7 @@ import pytest
 
 from tests.matrix.rows import KNOWN
 from torchkiln.errors import UnknownTargetError, UsageError
-from torchkiln.matrix import explain, schema
+from torchkiln.matrix import explain, schema, words
 from torchkiln.report import tables
 
 MATRIX = schema.load(Path(__file__).parents[2] / "matrix.yaml", KNOWN)
@@ -125,7 +125,12 @@ def test_gpus_of_the_facts_are_known() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told", "remedy"),
     [
-        ("torch28-cu214", "no accelerator is called 'cu214'", "torch28-cu124"),
+        ("torch28-cu214", "no accelerator is called 'cu214'", "torch28-cu129"),
+        ("torch216-cu132", "no release is called 'torch216'", "torch215-cu132"),
+        ("torch28-rocm64-gfx90a", "names of its GPUs (mi250, mi210)", "torch28-rocm64-mi250"),
+        ("torch28-rocm64-gfx1102", "'gfx1102' is an architecture", "torch28-rocm64-rx7600"),
+        ("torch28-cu124-gfx942", "'gfx942' is an architecture", "torch28-rocm64-mi300"),
+        ("cu126-torch216-hopper", "no release is called 'torch216'", "torch26-cu126-hopper"),
         ("torch28-cu126-hoper", "is called 'hoper'", "torch28-cu126-hopper"),
         ("torch28-cu126-jamy", "is called 'jamy'", "torch28-cu126-jammy"),
         (
@@ -143,6 +148,7 @@ def test_every_unknown_part_is_named_with_the_nearest(wrong: str, told: str, rem
         asked(wrong)
     assert told in raised.value.what
     assert raised.value.remedy.startswith(remedy)
+    assert raised.value.remedy == words.FORM or not asked(raised.value.remedy).refused
 
 
 @pytest.mark.parametrize(
@@ -152,16 +158,36 @@ def test_every_unknown_part_is_named_with_the_nearest(wrong: str, told: str, rem
         ("", "an id is <release>-<accelerator>"),
         ("torch2[58]-cu*", "an id is <release>-<accelerator>"),
         ("torch25-cu124-", "an id is <release>-<accelerator>"),
-        ("torch2.5-cu124", "an id is <release>-<accelerator>"),
+        ("torch2.5-cu124", "torch25-cu124"),
+        ("torch2.8.0-CU124-hopper", "torch28-cu126-hopper"),
+        ("torch2.1.0-cu121", "torch21-cu121"),
+        ("torch2.10-cu130", "torch210-cu130"),
+        ("TORCH28-cu126", "torch28-cu126"),
+        ("torch28-cu126-x86_64", "torch28-cu126"),
+        ("torch28-cu126-sm_90", "torch28-cu126-hopper"),
+        ("torch28-rtx4090-cu126", "torch28-cu126-rtx4090"),
+        ("torch28-rtx4090-cu124", "torch28-cu126-rtx4090"),
+        ("torch29-rtx4090d-cu130", "torch29-cu129-rtx4090d"),
+        ("cu126-torch28", "torch28-cu126"),
+        ("torch28-rtx4090", "an id is <release>-<accelerator>"),
+        ("torch28-cu126-cu128", "an id is <release>-<accelerator>"),
         ("torch25-cu124-jammy-a100", "torch25-cu124-a100-jammy"),
         ("torch25-cu124-a100-hopper", "an id is <release>-<accelerator>"),
     ],
 )
 def test_what_is_no_id_is_a_mistake_of_usage(wrong: str, remedy: str) -> None:
-    """Globs, missing parts, two of a kind, another order: each is told with the form, or the id in the right order."""
+    """Globs, missing parts, two of a kind: each gets the form; another order or spelling an id that works."""
     with pytest.raises(UsageError) as raised:
         asked(wrong)
     assert raised.value.remedy.startswith(remedy)
+    assert raised.value.remedy == words.FORM or not asked(raised.value.remedy).refused
+
+
+def test_another_spelling_is_told_by_what_is_wrong_with_it() -> None:
+    """The machine's own name is the likeliest."""
+    for wrong, why in (("torch28-cu126-x86_64", "spelt x8664, and may be left out"), ("Torch28-cu126", "lower case")):
+        with pytest.raises(UsageError, match=why):
+            asked(wrong)
 
 
 def test_the_default_parts_may_be_named() -> None:

@@ -15,6 +15,7 @@ from torchkiln.matrix.explain import Explained, explain, to_json
 from torchkiln.matrix.mend import mended
 from torchkiln.matrix.nearest import legal
 from torchkiln.matrix.target import Extra, Target
+from torchkiln.matrix.words import FORM
 from torchkiln.report import tables
 
 MATRIX = schema.load(Path(__file__).parents[2] / "matrix.yaml", KNOWN)
@@ -142,7 +143,17 @@ RELEASE = st.sampled_from(
 )
 ACCELERATOR = st.sampled_from([*MATRIX.accelerators, "cu117", "cu134", "rocm70", "cu12", ""])
 REST = st.sampled_from(
-    [*MATRIX.gpus, *MATRIX.flavours, *MATRIX.bases, *(row.id for row in KNOWN.gpus), "aarch64", "x8664", "zzz"]
+    [
+        *MATRIX.gpus,
+        *MATRIX.flavours,
+        *MATRIX.bases,
+        *(row.id for row in KNOWN.gpus),
+        "aarch64",
+        "x8664",
+        "zzz",
+        "gfx90a",
+        "sm_90",
+    ]
 )
 IDS = st.one_of(
     st.builds(lambda *words: "-".join(words), RELEASE, ACCELERATOR),
@@ -166,7 +177,7 @@ def test_any_id_is_explained_or_refused_as_an_id(identifier: str) -> None:
     found = answer(identifier)
     if isinstance(found, TorchkilnError):
         assert found.exit_code in {2, 4}
-        assert found.remedy
+        assert found.remedy == FORM or not explain(MATRIX, KNOWN, found.remedy).refused
         return
     assert found.refused == (found.nearest is not None) or found.target.gpu.arch not in {"", *PROFILED}
     assert tables.explained(found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln.matrix import facts, nearest, parts, schema, words
@@ -10,7 +12,7 @@ from torchkiln.matrix.mend import mended
 from torchkiln.matrix.target import ARCH, GENERIC, RUNTIME, Gpu, Target, on
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.schema import Matrix
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 MACHINES = {"x8664": ARCH, "aarch64": "aarch64"}
 """Architectures by the words that ids have for them."""
+NEAR = 3
+"""Of so many rows that do not work the nearest that does is looked for."""
 
 
 def compose(family: Matrix, known: Facts, identifier: str) -> Target:
@@ -27,8 +31,29 @@ def compose(family: Matrix, known: Facts, identifier: str) -> Target:
     its own trio and the companions of the family's nearest release. UnknownTargetError names every part that nobody
     knows, UsageError what is no id.
     """
-    row = _composed(family, known, words.read(identifier, _own(family), _known(known)))
+    there = words.Words(own=_own(family), known=_known(known), archs=_archs(family, known))
+    row = _composed(family, known, words.read(identifier, there, partial(_working, family, known)))
     return next((listed for listed in family.targets if listed.id == row.id), row)
+
+
+def _working(family: Matrix, known: Facts, meant: Iterable[Mapping[str, str]]) -> str:
+    """The first id of those that may be meant whose row has no error; else the nearest such row's; else none."""
+    rows = []
+    for said in meant:
+        rows.append(_composed(family, known, said))
+        if nearest.legal(rows[-1], known):
+            return rows[-1].id
+    near = ((row, nearest.nearest(row, known, family)) for row in rows[:NEAR])
+    return next((other.id for row, other in near if other and other.gpu.driver == row.gpu.driver), "")
+
+
+def _archs(family: Matrix, known: Facts) -> dict[str, list[str]]:
+    """GPUs by architecture as an id would spell it, those of the family first."""
+    pairs = [(gpu.arch, gpu.id) for gpu in family.gpus.values()] + [(gpu.target, gpu.id) for gpu in known.gpus]
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for arch, name in dict.fromkeys(pairs):
+        found[arch.replace("_", "")].append(name)
+    return {arch: names for arch, names in found.items() if arch}
 
 
 def _own(family: Matrix) -> words.Vocabulary:

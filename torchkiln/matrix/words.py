@@ -3,76 +3,135 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import UnknownTargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from torchkiln.errors import TorchkilnError
 
     Vocabulary = Mapping[str, Collection[str]]
     """By kind, the words that name something."""
+    Offer = Callable[[Iterable[Mapping[str, str]]], str]
+    """Words by kind, best first → an id that works, and is near the first of them; empty if there is none."""
 
 FORM = "an id is <release>-<accelerator>[-<gpu>][-<flavour>][-<base>][-<arch>][-with-<extra>], such as torch25-cu124"
 ORDER = ("release", "accelerator", "gpu", "flavour", "base", "arch", "extra")
-OPTIONAL = ORDER[2:-1]
-"""What may follow, known by the words themselves: they are unique over these kinds."""
+HEAD, OPTIONAL = ORDER[:2], ORDER[2:-1]
+"""What every id has, and what may follow; known by the words themselves, wherever they stand."""
 SOME = "GPU, flavour, base or architecture"
 """The kind of an optional word that is none of them."""
+TRIES = 40
+"""So many ids that may be meant are tried."""
 
 
-def read(identifier: str, own: Vocabulary, known: Vocabulary) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What parts of ids may be called."""
+
+    own: Vocabulary
+    """What the family declares."""
+    known: Vocabulary
+    """What only the facts know."""
+    archs: Mapping[str, Sequence[str]]
+    """GPUs by architecture, without dashes: ids have names for them."""
+
+    def legal(self, kind: str) -> list[str]:
+        """Every word of a kind."""
+        kinds = OPTIONAL if kind == SOME else (kind,)
+        return sorted({word for one in kinds for word in (*self.own[one], *self.known.get(one, ()))})
+
+    def kind(self, word: str, among: Sequence[str] = ORDER[:-1]) -> str:
+        """What a word names; empty if nothing."""
+        return next((kind for kind in among if word in self.own[kind] or word in self.known.get(kind, ())), "")
+
+    def near(self, kind: str, word: str) -> list[str]:
+        """Words of a kind that may be meant: the GPUs of an architecture, then what is spelt alike, own ones first."""
+        own = [one for part in (OPTIONAL if kind == SOME else (kind,)) for one in self.own[part]]
+        alike = [*_alike(word, own), *_alike(word, self.legal(kind))]
+        return list(dict.fromkeys(self.archs.get(word, ()) if kind == SOME and word in self.archs else alike))
+
+
+def _alike(word: str, among: Collection[str]) -> list[str]:
+    return get_close_matches(word, sorted(among), n=8, cutoff=0.5)
+
+
+def read(identifier: str, words: Words, offer: Offer) -> dict[str, str]:
     """The words of an id by kind.
 
-    UnknownTargetError names every word that is neither of the family's own nor known, with the nearest, the own ones
-    first; UsageError says what is no id, or is in the wrong order.
+    UnknownTargetError names every word that names nothing, with what was probably meant and works; UsageError says what
+    is no id, or is in the wrong order.
     """
-    parted = _parted(identifier, {kind: {*own[kind], *known.get(kind, ())} for kind in ORDER})
-    legal = {kind: sorted({*own[kind], *known.get(kind, ())}) for kind in ORDER}
-    legal[SOME] = sorted(word for kind in OPTIONAL for word in legal[kind])
-    if unknown := [(kind, word) for kind, word in parted if word not in legal[kind] or kind == SOME]:
-        raise _unknown(identifier, unknown, own, legal)
-    _hold_order(identifier, parted)
+    parted = _parted(identifier, words)
+    if wrong := _wrong(identifier, parted, words):
+        wrong.remedy = wrong.remedy or offer(islice(_meant(parted, words), TRIES)) or FORM
+        raise wrong
     return dict(parted)
 
 
-def _parted(identifier: str, legal: Vocabulary) -> list[tuple[str, str]]:
-    named, _, extra = identifier.partition("-with-")
-    words = named.split("-")
-    if len(words) == 1 or not re.fullmatch(r"[a-z0-9-]+", identifier) or "" in words:
-        raise UsageError(f"{identifier!r} is no id", remedy=FORM)
-    optional = [(next((kind for kind in OPTIONAL if word in legal[kind]), SOME), word) for word in words[2:]]
-    return [("release", words[0]), ("accelerator", words[1]), *optional, *([("extra", extra)] if extra else [])]
-
-
-def _hold_order(identifier: str, parted: Sequence[tuple[str, str]]) -> None:
+def _wrong(identifier: str, parted: Sequence[tuple[str, str]], words: Words) -> TorchkilnError | None:
+    """What is wrong with an id, if anything."""
+    if (spelt := _spelling(identifier)) != identifier:
+        return UsageError(f"{identifier!r} is no id: {_why(identifier)}", where=FORM)
+    if unknown := [(kind, word) for kind, word in parted if _missing(kind, word, words)]:
+        told = "; ".join(_told(kind, word, words) for kind, word in unknown)
+        return UnknownTargetError(f"{spelt}: {told}", where="matrix.yaml and torchkiln/matrix/facts.yaml")
     kinds = [kind for kind, _ in parted]
     if twice := next((kind for kind in kinds if kinds.count(kind) > 1), ""):
         both = " and ".join(word for kind, word in parted if kind == twice)
-        raise UsageError(f"{identifier} names two of a kind ({twice}): {both}", remedy=FORM)
+        return UsageError(f"{identifier} names two of a kind ({twice}): {both}", remedy=FORM)
     if kinds != sorted(kinds, key=ORDER.index):
-        right = sorted(parted, key=lambda one: ORDER.index(one[0]))
-        raise UsageError(f"{identifier}: the parts of an id have an order", where=FORM, remedy=_joined(right))
+        return UsageError(f"{identifier}: the parts of an id have an order", where=FORM)
+    return None
 
 
-def _unknown(
-    identifier: str, unknown: Sequence[tuple[str, str]], own: Vocabulary, legal: Mapping[str, Sequence[str]]
-) -> UnknownTargetError:
-    own = {**own, SOME: [word for kind in OPTIONAL for word in own[kind]]}
-    near = {word: _near(word, own[kind]) or _near(word, legal[kind]) for kind, word in unknown}
-    told = (
-        f"no {kind} is called {word!r}" + ("" if near[word] else f" (there are {', '.join(legal[kind]) or 'none'})")
-        for kind, word in unknown
-    )
-    meant = "-".join(near.get(word, word) for word in identifier.split("-")) if all(near.values()) else FORM
-    where = "matrix.yaml and torchkiln/matrix/facts.yaml"
-    return UnknownTargetError(f"{identifier}: {'; '.join(told)}", where=where, remedy=meant)
+def _spelling(identifier: str) -> str:
+    """An id in the letters that ids have: x8664 for x86_64, torch25 for torch2.5; 2.1.0 is 2.1, and not 2.10."""
+    return re.sub(r"[._]", "", re.sub(r"^(torch\d+\.\d+)\.0(?=-)", r"\1", identifier.lower()))
 
 
-def _near(word: str, among: Collection[str]) -> str:
-    return next(iter(get_close_matches(word, sorted(among), n=1, cutoff=0.5)), "")
+def _why(identifier: str) -> str:
+    if "x86_64" in identifier.lower():
+        return "x86_64 is spelt x8664, and may be left out"
+    return "ids are in lower case" if identifier != identifier.lower() else "ids have neither dots nor underscores"
 
 
-def _joined(parted: Sequence[tuple[str, str]]) -> str:
-    return "-".join(f"with-{word}" if kind == "extra" else word for kind, word in parted)
+def _parted(identifier: str, words: Words) -> list[tuple[str, str]]:
+    """Every word with its kind: that of its place or its name; unknown ones are what is missing, then optional."""
+    named, _, extra = _spelling(identifier).partition("-with-")
+    parts = named.split("-")
+    if len(parts) == 1 or not re.fullmatch(r"[a-z0-9-]+", _spelling(identifier)) or "" in parts:
+        raise UsageError(f"{identifier!r} is no id", remedy=FORM)
+    kinds = [words.kind(word, (*HEAD[place : place + 1], *ORDER[:-1])) for place, word in enumerate(parts)]
+    lacking = iter([kind for kind in HEAD if kind not in kinds])
+    kinds = [kind or next(lacking, SOME) for kind in kinds]
+    if lost := next(lacking, ""):
+        raise UsageError(f"{identifier} names no {lost}", remedy=FORM)
+    return [*zip(kinds, parts, strict=True), *([("extra", extra)] if extra else [])]
+
+
+def _missing(kind: str, word: str, words: Words) -> bool:
+    return kind == SOME or not words.kind(word, (kind,))
+
+
+def _meant(parted: Sequence[tuple[str, str]], words: Words) -> Iterator[Mapping[str, str]]:
+    """What an id may mean, best first: unknown words replaced by near ones."""
+    near = [words.near(kind, word) if _missing(kind, word, words) else [word] for kind, word in parted]
+    for choice in product(*near):
+        kinds = [
+            words.kind(word, OPTIONAL) if kind == SOME else kind for (kind, _), word in zip(parted, choice, strict=True)
+        ]
+        if len(set(kinds)) == len(kinds):
+            yield dict(zip(kinds, choice, strict=True))
+
+
+def _told(kind: str, word: str, words: Words) -> str:
+    if kind == SOME and word in words.archs:
+        return f"{word!r} is an architecture, and ids have the names of its GPUs ({', '.join(words.archs[word])})"
+    there = "" if words.near(kind, word) else f" (there are {', '.join(words.legal(kind)) or 'none'})"
+    return f"no {kind} is called {word!r}{there}"
