@@ -93,14 +93,16 @@ class Session:
         good: Collection[int] = FOUND,
         timeout: httpx.Timeout = network.TIMEOUT,
     ) -> Iterator[httpx.Response]:
-        """A good response, after at most one round for a token; AgainError or `failure` if it is none.
+        """A good response, after at most a round for a password or two for tokens; AgainError or `failure` if none.
+
+        Two, since a token that was good for other threads' requests may run out before it is shown.
 
         Other places are shown no credentials, not even their own: the registry chose what is asked of them.
         What is streamed can't be sent twice: AgainError asks for it anew, from where the registry has it.
         """
         self.secure(httpx.URL(address))
         once = not isinstance(content, bytes)
-        for first in (True, False):
+        for rounds in (2, 1, 0):
             shown = self._shown(address)
             options = {
                 "headers": {**(headers or {}), **shown},
@@ -114,7 +116,8 @@ class Session:
                 expired = response.status_code == httpx.codes.UNAUTHORIZED
                 if expired and once:
                     raise AgainError("the registry wants another token")
-                if not (expired and first and challenge):
+                renewable = rounds > 1 or (rounds == 1 and challenge.lower().startswith("bearer "))
+                if not (expired and renewable and challenge):
                     self._judge(response, f"{method} {httpx.URL(address).path}", good)
                     yield response
                     return
