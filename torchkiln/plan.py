@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import PlanError
+from torchkiln.lock import basefit
 from torchkiln.matrix.target import DEVEL, TRIO
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
@@ -196,12 +197,13 @@ def base_specs(target: Target, lock: BaseLock, recipe: str) -> tuple[BaseSpec | 
     """The layers of the base: one that we assemble, or those of an image that others made and one of ours."""
     base, layers = target.base, lock.layers
     if base.kind == "debian":
-        return (BaseSpec(base=base, lock=lock, recipe=recipe, arch=target.arch),)
+        return (BaseSpec(base=base, lock=lock, recipe=recipe, arch=target.arch, relock=basefit.command(target)),)
     foreign = [
         ForeignSpec(base=base, layer=layer, number=number, count=len(layers))
         for number, layer in enumerate(layers, start=1)
     ]
-    return (*foreign, AdoptionSpec(base=base, lock=lock, recipe=recipe, arch=target.arch))
+    adoption = AdoptionSpec(base=base, lock=lock, recipe=recipe, arch=target.arch, relock=basefit.command(target))
+    return (*foreign, adoption)
 
 
 def _image(lock: BaseLock) -> str:

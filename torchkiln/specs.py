@@ -6,7 +6,7 @@ layer. Nothing here reads a file or a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchkiln.oci import digest as digests
@@ -45,6 +45,8 @@ class BaseSpec:
     """Digest of the files of images/bases/<kind>; the builder refuses a spec that names others."""
     arch: str = "x86_64"
     """Machine whose packages it holds, as `uname -m` says."""
+    relock: str = field(default="./inv lock --target ID --base", compare=False)
+    """The command that accepts what the archive has now; no part of the key."""
 
     @property
     def key(self) -> str:
@@ -97,6 +99,8 @@ class AdoptionSpec:
     recipe: str = ""
     """Digest of the files of images/bases/foreign."""
     arch: str = "x86_64"
+    relock: str = field(default="./inv lock --target ID --base", compare=False)
+    """The command that accepts what the image has now; no part of the key."""
 
     @property
     def key(self) -> str:

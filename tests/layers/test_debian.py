@@ -417,8 +417,10 @@ def test_frozen_refuses_a_cached_base_that_differs(home: Home) -> None:
     """--frozen holds even where no archive is asked."""
     planned = spec((("dash", "0.4"),))
     store = known(home, planned, {"packages": [list(one) for one in NOW]})
-    with pytest.raises(BaseError, match=r"dash 0\.4 → 0\.5"):
+    planned = replace(planned, relock="./inv lock --target x --base")
+    with pytest.raises(BaseError, match=r"dash 0\.4 → 0\.5") as raised:
         debian.build(home, store, planned, recipe=RECIPE, frozen=True, environment={})
+    assert raised.value.remedy.startswith("./inv lock --target x --base accepts")
 
 
 def test_packages_of_a_base_from_elsewhere_are_read_from_it(home: Home) -> None:

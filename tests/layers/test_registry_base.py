@@ -91,9 +91,9 @@ def target(base: Base) -> Target:
 def build(home: Home, base: Base, locked: BaseLock) -> BaseResult:
     """The base's layers, as a build makes them."""
     store = Store(home.store)
-    registry.fetch(store, base, locked, machine="x86_64", environment={})
     *below, adoption = plan.base_specs(target(base), locked, recipe.read("foreign").digest)
     assert isinstance(adoption, specs.AdoptionSpec)
+    registry.fetch(store, adoption, environment={})
     return foreign.build(home, store, [spec for spec in below if isinstance(spec, specs.ForeignSpec)], adoption)
 
 
@@ -252,8 +252,9 @@ def test_an_image_is_judged_when_it_is_built_too(home: Home, toy: Toy) -> None:
     one, two = at(toy, FILES), at(toy, FILES, {"etc/motd": b"x"})
     locked = lock(home, one)
     store.discard(locked.layers[0].descriptor.digest)
-    with pytest.raises(BaseError, match="has other layers"):
+    with pytest.raises(BaseError, match="has other layers") as raised:
         build(home, two, locked)
+    assert raised.value.remedy.startswith("./inv lock --target torch213-cpu-toy --base, and")
     base = at(toy, {**FILES, "opt": "srv"})
     pulled = pull(base.image, store, machine="x86_64", environment={})
     forged = baselock.of_image(pulled.image.layers, source=base.image, config=pulled.config, python="3.11.2")

@@ -10,7 +10,7 @@ import pytest
 
 from tests import loopback
 from torchkiln.errors import LockError, PlanError
-from torchkiln.lock import asking, lockfile, renew, rows, sections
+from torchkiln.lock import asking, basefit, baselock, lockfile, renew, rows, sections
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Extra, Target
 
@@ -175,7 +175,8 @@ def test_additions_of_the_matrix_are_locked_beside_their_list(folder: Path, inde
     (tmp_path / "app.txt").write_text("good\n")
     stated = {row.id: row for row in schema.load(tmp_path / "matrix.yaml").targets}["torch25-cu124-with-app"]
     row = replace(stated, release=ROW.release)
-    (folder / row.base.lock_name).write_text("python3.11=3.11.2-6\n")
+    listed = baselock.make([("python3.11", "3.11.2-6")], basefit.asked(row.base, row.arch))
+    (folder / row.base.lock_name).write_text(baselock.render(listed))
     assert rows.state(folder, row) == "unlocked"
     assert "good" in {pin.name for pin in lock(folder, index, row).pins}
     assert rows.state(folder, row) == "locked"

@@ -93,6 +93,27 @@ def test_everything_wrong_is_told_at_once(locks: Path) -> None:
     assert "./inv lock --target torch25-cu124; git rm images/locks/torch1-cpu" in raised.value.remedy
 
 
+def test_a_base_that_asks_for_more_is_told_once(locks: Path) -> None:
+    """Though rows with other wheels share it: what changed, and a command that names a row."""
+    other = next(
+        row
+        for row in MATRIX
+        if row.base == ROW.base
+        and (ROOT / "images/locks" / row.lock_name).exists()
+        and row.lock_name != ROW.lock_name
+        and not row.flavour.requirements
+    )
+    shutil.copy(ROOT / "images/locks" / other.lock_name, locks / other.lock_name)
+    assert len(audit.audit(locks, MATRIX, [ROW, other]).locked) == 2
+    base = replace(ROW.base, packages=(*ROW.base.packages, "curl"))
+    found = audit.audit(locks, MATRIX, [replace(row, base=base) for row in (ROW, other)])
+    assert found.locked == ()
+    with pytest.raises(StaleLockError) as raised:
+        audit.refuse(found)
+    told = "1 locks are not what the rows need:\n  base-bookworm.txt is stale: packages: + curl"
+    assert (raised.value.what, raised.value.remedy) == (told, "./inv lock --target torch25-cu124 --base")
+
+
 def test_a_lock_of_another_row_does_not_fit(locks: Path) -> None:
     """Pins are held against versions, variant and platform, though the inputs are right."""
     text = (locks / ROW.lock_name).read_text()

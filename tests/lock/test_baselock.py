@@ -30,11 +30,21 @@ debian_names = st.from_regex(r"[a-z0-9][a-z0-9+.-]{1,12}(:amd64)?", fullmatch=Tr
 debian_versions = st.from_regex(r"([0-9]:)?[0-9][A-Za-z0-9.+~-]{0,12}", fullmatch=True)
 
 
-@given(st.dictionaries(debian_names, debian_versions, max_size=8))
-def test_a_base_lock_survives_its_text_form(packages: dict[str, str]) -> None:
-    """parse(render(lock)) is the lock, checksum included."""
-    lock = baselock.make(packages.items())
-    assert baselock.parse(baselock.render(lock)) == lock
+@given(st.dictionaries(debian_names, debian_versions, max_size=8), st.lists(debian_names, max_size=3))
+def test_a_base_lock_survives_its_text_form(packages: dict[str, str], names: list[str]) -> None:
+    """parse(render(lock)) is the lock, what was asked for and checksums included."""
+    for asked in ((), (("suite", "bookworm"), ("packages", " ".join(names)))):
+        lock = baselock.make(packages.items(), asked)
+        assert baselock.parse(baselock.render(lock)) == lock
+        assert (lock.asked, bool(lock.inputs)) == (asked, bool(asked))
+
+
+def test_what_was_asked_for_is_no_part_of_the_digest() -> None:
+    """The digest is in the base layer's key: of the same packages it is the same, and of others another."""
+    one, two = (baselock.make([("gcc", "12.2")], (("suite", suite),)) for suite in ("bookworm", "stable"))
+    assert one.inputs != two.inputs
+    assert one.digest == two.digest == baselock.make([("gcc", "12.2")]).digest
+    assert baselock.make([("gcc", "12.3")], one.asked).digest != one.digest
 
 
 def test_a_base_lock_refuses_other_lines() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests import toys
 from torchkiln import process
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import baselock, fit, lockfile, rows, sections
+from torchkiln.lock import basefit, baselock, fit, lockfile, rows, sections
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
@@ -217,7 +217,8 @@ def test_hashes_that_nobody_confirmed_are_marked() -> None:
 def write(folder: Path, file: LockFile = FILE, python: str = ROW.base.python) -> None:
     """What a checkout would hold."""
     folder.joinpath(ROW.lock_name).write_text(sections.render(file))
-    listed = baselock.make([(f"libpython{python}-minimal", f"{python}.2-6")])
+    asked = basefit.asked(ROW.base, ROW.arch)
+    listed = baselock.make([(f"libpython{python}-minimal", f"{python}.2-6")], asked)
     folder.joinpath(ROW.base.lock_name).write_text(baselock.render(listed))
 
 
@@ -229,6 +230,8 @@ def test_the_state_of_a_row_is_told_by_its_files(tmp_path: Path) -> None:
     assert rows.state(tmp_path, DEVEL) == "unlocked"
     newer = replace(ROW, release=replace(ROW.release, companions=("numpy>=2",)))
     assert rows.state(tmp_path, newer) == "stale"
+    more = replace(ROW, base=replace(ROW.base, packages=(*ROW.base.packages, "curl")))
+    assert rows.state(tmp_path, more) == "stale"
     (tmp_path / ROW.base.lock_name).unlink()
     assert rows.state(tmp_path, ROW) == "unlocked"
 

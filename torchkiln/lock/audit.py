@@ -35,7 +35,7 @@ def audit(folder: Path, family: Iterable[Target], chosen: Sequence[Target], *, o
     locked: list[Target] = []
     unlocked: list[tuple[Target, str]] = []
     single: defaultdict[str, set[str]] = defaultdict(set)
-    problems: list[TorchkilnError] = []
+    problems: dict[str, TorchkilnError] = {}
     for alike in _alike(chosen):
         row = alike[0]
         try:
@@ -48,13 +48,13 @@ def audit(folder: Path, family: Iterable[Target], chosen: Sequence[Target], *, o
                 rows.packages(folder, row)
                 locked += alike
         except (LockError, StaleLockError) as error:
-            problems.append(error)
-    problems += _orphans(folder, list(family)) if orphans else ()
+            problems.setdefault(error.what, error)  # rows with other wheels may share a base, and what is wrong with it
+    more = _orphans(folder, list(family)) if orphans else ()
     return Audit(
         locked=tuple(locked),
         unlocked=tuple(unlocked),
         unconfirmed=tuple((name, tuple(sorted(found))) for name, found in single.items() if found),
-        problems=tuple(problems),
+        problems=(*problems.values(), *more),
     )
 
 

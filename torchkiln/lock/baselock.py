@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.errors import LockError
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, Descriptor, Layer
+from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, Descriptor, Layer, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,13 @@ LAYER = re.compile(
     r"(?P<digest>sha256:[0-9a-f]{64}) (?P<diff_id>sha256:[0-9a-f]{64}) (?P<form>tar|tar\+gzip)"
     r" (?P<size>\d{1,15}) (?P<unpacked>\d{1,15})"
 )
-HEADING = re.compile(r"# (source|config|python): (\S+)")
+HEADING = re.compile(r"# (source|config|python|inputs): (\S+)")
+ASKED = re.compile(r"# asks: ([a-z]+)(?: (.+))?")
+COMMAND = "./inv lock --target ID --base"
+"""What writes a base lock, where the row is not known."""
 _FORMS = {"tar": PLAIN_TYPE, "tar+gzip": LAYER_TYPE}
+Asks = tuple[tuple[str, str], ...]
+"""What was asked for: (word, value), for example (`suite`, `bookworm`); lists are separated by spaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +44,12 @@ class BaseLock:
     """Digest of the image's config."""
     version: str = ""
     """Version of the image's Python, as its headers say."""
+    asked: Asks = ()
+    """What mmdebstrap was asked for, so that a stale lock can say what changed; of userlands only."""
+    inputs: str = ""
+    """Checksum of that: `sha256:` and hex; empty where it is not stated."""
     digest: str
-    """sha256 of the lock file's bytes: `sha256:` and hex."""
+    """sha256 of the lock file but for what was asked, so that what is held names it: `sha256:` and hex."""
 
     @property
     def python(self) -> str:
@@ -51,10 +60,15 @@ class BaseLock:
         return self.version
 
 
-def make(packages: Iterable[tuple[str, str]]) -> BaseLock:
-    """The lock of a userland, with its checksum."""
-    ordered = tuple(sorted(packages))
-    return _summed(BaseLock(packages=ordered, digest=""))
+def make(packages: Iterable[tuple[str, str]], asked: Asks = ()) -> BaseLock:
+    """The lock of a userland, with its checksums."""
+    ordered, inputs = tuple(sorted(packages)), checksum(asked) if asked else ""
+    return _summed(BaseLock(packages=ordered, asked=asked, inputs=inputs, digest=""))
+
+
+def checksum(asked: Asks) -> str:
+    """Names what was asked for: `sha256:` and hex."""
+    return digests.of_bytes(canonical([list(pair) for pair in asked]))
 
 
 def of_image(layers: Sequence[Layer], *, source: str, config: str, python: str) -> BaseLock:
@@ -74,6 +88,7 @@ def render(lock: BaseLock) -> str:
 def _lines(lock: BaseLock) -> Iterator[str]:
     if not lock.layers:
         yield "# One Debian package a line, as installed in the base; written by ./inv lock."
+        yield from _asking(lock)
         yield from (f"{name}={version}" for name, version in lock.packages)
         return
     yield "# One layer a line, lowest first: digest, diff_id, form, bytes as it lies and unpacked; by ./inv lock."
@@ -84,11 +99,17 @@ def _lines(lock: BaseLock) -> Iterator[str]:
         yield f"{blob.digest} {layer.diff_id} {forms[blob.media_type]} {blob.size} {layer.unpacked_size}"
 
 
+def _asking(lock: BaseLock) -> Iterator[str]:
+    if lock.inputs:
+        yield f"# inputs: {lock.inputs}"
+    yield from (f"# asks: {word} {value}".rstrip() for word, value in lock.asked)
+
+
 _HEADINGS = {"source": "source", "config": "config", "python": "version"}
 """Words of the file, and the fields they stand for."""
 
 
-def parse(text: str, *, where: str = "base lock") -> BaseLock:
+def parse(text: str, *, where: str = "base lock", remedy: str = COMMAND) -> BaseLock:
     """Read a base lock file; LockError lists every line that is none."""
     stated = dict(HEADING.findall(text))
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
@@ -102,13 +123,20 @@ def parse(text: str, *, where: str = "base lock") -> BaseLock:
     problems += ["packages and layers are mixed"] if packages and layers else []
     problems += [f"there is no line '# {word}: …'" for word in _HEADINGS if layers and word not in stated]
     if problems:
-        raise LockError("; ".join(problems), where=where, remedy="git restore the file, or ./inv lock --base")
+        raise LockError("; ".join(problems), where=where, remedy=f"git restore the file, or {remedy}")
     return BaseLock(
         packages=tuple(sorted(packages)),
         layers=tuple(layers),
-        digest=digests.of_bytes(text.encode()),
+        asked=tuple((word, value) for word, value in ASKED.findall(text)),
+        inputs=stated.get("inputs", ""),
+        digest=digests.of_bytes(_held(text).encode()),
         **{field: stated.get(word, "") for word, field in _HEADINGS.items()},
     )
+
+
+def _held(text: str) -> str:
+    """A lock file without what was asked: two that hold the same are the same base layer."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("# inputs:", "# asks:")))
 
 
 def _layer(found: re.Match[str]) -> Layer:
@@ -116,10 +144,10 @@ def _layer(found: re.Match[str]) -> Layer:
     return Layer(descriptor=blob, diff_id=digests.parse(found["diff_id"]), unpacked_size=int(found["unpacked"]))
 
 
-def read(path: Path, *, remedy: str = "./inv lock --base") -> BaseLock:
+def read(path: Path, *, remedy: str = COMMAND) -> BaseLock:
     """The base lock in a file; LockError if there is none."""
     try:
-        return parse(path.read_text(encoding="utf-8"), where=str(path))
+        return parse(path.read_text(encoding="utf-8"), where=str(path), remedy=remedy)
     except FileNotFoundError as error:
         what = f"nobody has locked what the base holds: there is no {path.name}"
         raise LockError(what, where=str(path), remedy=remedy) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from torchkiln.errors import LockError, StaleLockError
-from torchkiln.lock import baselock, fit, sections
+from torchkiln.lock import basefit, baselock, fit, sections
 from torchkiln.lock.sections import LockFile
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ def at(path: Path, target: Target) -> LockFile:
 
 
 def packages(folder: Path, target: Target) -> BaseLock:
-    """The package list of a row's base; LockError says what to run if there is none, or one of another Python."""
-    path, remedy = folder / target.base_lock_name, f"{fit.command(target)} --base"
+    """The package list of a row's base, fresh; LockError says what to run if there is none, or one of another Python.
+
+    StaleLockError if it was made from something else than the row asks for.
+    """
+    path, remedy = folder / target.base_lock_name, basefit.command(target)
     listed = baselock.read(path, remedy=remedy)
     if target.base.image and listed.source != target.base.image:
         what = f"{path.name} is of {listed.source or 'no image'}, the row's base is {target.base.image}"
         raise StaleLockError(what, where=str(path), remedy=remedy)
+    basefit.check_fresh(listed, target, str(path))
     if listed.python and not listed.python.startswith(f"{target.base.python}."):
         what = f"{path.name} lists Python {listed.python}, and {target.base.id} has {target.base.python}"
         raise LockError(what, where=str(path), remedy=remedy)
@@ -74,6 +78,7 @@ def state(folder: Path, target: Target) -> State:
         if lacking(folder, target):
             return "unlocked"
         fit.fresh(target, *files(folder, target))
+        packages(folder, target)
     except (LockError, StaleLockError):
         return "stale"
     return "locked"

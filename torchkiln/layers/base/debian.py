@@ -16,7 +16,7 @@ from torchkiln.errors import BaseError, PlanError
 from torchkiln.layers.archive import write_layer
 from torchkiln.layers.base import BaseResult, bootstrap, userland
 from torchkiln.layers.base import recipe as recipes
-from torchkiln.lock import baselock
+from torchkiln.lock import basefit, baselock
 from torchkiln.matrix.target import ARCH
 from torchkiln.oci.image import recorded
 
@@ -71,7 +71,7 @@ def packages(
 ) -> BaseLock:
     """What the archive would put into a base today: the new lock; BaseError or HostError as `build`."""
     with step(f"packages of base {base.name}"), _userland(home, base, recipe, environment, machine) as tar:
-        return baselock.make(userland.packages(tar))
+        return baselock.make(userland.packages(tar), basefit.asked(base, machine))
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:
         raise BaseError(
             f"the archive has moved on from the lock: {_short(difference)}",
             where=f"base {spec.base.name}",
-            remedy="./inv lock --base accepts the new versions; a dated `mirror` in matrix.yaml keeps the old ones",
+            remedy=f"{spec.relock} accepts the new versions; a dated `mirror` in matrix.yaml keeps the old ones",
         )
 
 

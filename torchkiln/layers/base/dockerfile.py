@@ -81,7 +81,15 @@ def _packed(scratch: Store, store: Store, layer: Layer) -> Layer:
 
 
 def settle(
-    home: Home, store: Store, base: Base, locked: BaseLock, folder: Path, *, machine: str, frozen: bool
+    home: Home,
+    store: Store,
+    base: Base,
+    locked: BaseLock,
+    folder: Path,
+    *,
+    machine: str,
+    frozen: bool,
+    relock: str = baselock.COMMAND,
 ) -> BaseLock:
     """The layers to use: the locked ones if they are here, else those of a build of today; their difference is told.
 
@@ -89,14 +97,14 @@ def settle(
     """
     made = source(folder)
     if locked.source != made and frozen:
-        remedy = "./inv lock --base accepts it"
-        raise BaseError("the Dockerfile's folder has changed since it was locked", where=str(folder), remedy=remedy)
+        what = "the Dockerfile's folder has changed since it was locked"
+        raise BaseError(what, where=str(folder), remedy=f"{relock} accepts it")
     if locked.source == made and _here(store, locked):
         return locked
     found = _remembered(home, made, machine)
     if found is None or not _here(store, found):
         found = lock(home, store, base, folder, machine=machine)
-    _tell(base, baselock.difference(locked, found), frozen=frozen)
+    _tell(base, baselock.difference(locked, found), frozen=frozen, relock=relock)
     return found
 
 
@@ -117,11 +125,11 @@ def _remembered(home: Home, made: Digest, machine: str) -> BaseLock | None:
         return None
 
 
-def _tell(base: Base, difference: tuple[str, ...], *, frozen: bool) -> None:
+def _tell(base: Base, difference: tuple[str, ...], *, frozen: bool, relock: str) -> None:
     if not difference:
         return
     more = f"; and {len(difference) - _SHOWN} more" if len(difference) > _SHOWN else ""
     what = f"Docker built something else than the lock says: {'; '.join(difference[:_SHOWN])}{more}"
     if frozen:
-        raise BaseError(what, where=f"base {base.name}", remedy="./inv lock --base accepts what was built")
+        raise BaseError(what, where=f"base {base.name}", remedy=f"{relock} accepts what was built")
     warn(f"base {base.name}: {what}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.matrix.target import Base
     from torchkiln.oci.store import Store
+    from torchkiln.specs import AdoptionSpec
 
 
 def lock(home: Home, store: Store, base: Base, *, machine: str, environment: Mapping[str, str]) -> BaseLock:
@@ -28,12 +29,13 @@ def lock(home: Home, store: Store, base: Base, *, machine: str, environment: Map
     )
 
 
-def fetch(store: Store, base: Base, locked: BaseLock, *, machine: str, environment: Mapping[str, str]) -> None:
+def fetch(store: Store, spec: AdoptionSpec, *, environment: Mapping[str, str]) -> None:
     """Put the locked layers into the store, unless they are there; BaseError if the image has others."""
+    base, locked = spec.base, spec.lock
     if all(store.has(layer.descriptor) for layer in locked.layers):
         return
     with step(f"pull base {base.name}"):
-        pulled = pull(base.image, store, machine=machine, environment=environment)
+        pulled = pull(base.image, store, machine=spec.arch, environment=environment)
     if pulled.image.layers != locked.layers or pulled.config != locked.config:
         what = f"the image has other layers than {base.lock_name} lists"
-        raise BaseError(what, where=base.image, remedy="./inv lock --base, and read the difference")
+        raise BaseError(what, where=base.image, remedy=f"{spec.relock}, and read the difference")

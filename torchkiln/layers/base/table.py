@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.layers.base import debian, dockerfile, foreign, registry
 from torchkiln.layers.base import recipe as recipes
+from torchkiln.lock import basefit
 from torchkiln.specs import AdoptionSpec, BaseSpec, ForeignSpec
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def settle(project: Project, target: Target, locked: BaseLock, *, frozen: bool) 
     if target.base.kind != "dockerfile":
         return locked
     home, store, place = project.home, project.store, folder(project, target.base)
-    return dockerfile.settle(home, store, target.base, locked, place, machine=target.arch, frozen=frozen)
+    relock = basefit.command(target)
+    return dockerfile.settle(home, store, target.base, locked, place, machine=target.arch, frozen=frozen, relock=relock)
 
 
 def folder(project: Project, base: Base) -> Path:
@@ -57,5 +59,5 @@ def build(project: Project, specs: Sequence[LayerSpec], *, frozen: bool) -> Base
     below = [spec for spec in specs if isinstance(spec, ForeignSpec)]
     (adoption,) = [spec for spec in specs if isinstance(spec, AdoptionSpec)]
     if adoption.base.kind == "registry":
-        registry.fetch(store, adoption.base, adoption.lock, machine=adoption.arch, environment=environment)
+        registry.fetch(store, adoption, environment=environment)
     return foreign.build(home, store, below, adoption)
