@@ -93,14 +93,22 @@ def leave(message: str, code: int) -> None:
 
 def show(result: object) -> None:
     """A result: a table for people, else one JSON document."""
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.table import Table
 
-    if isinstance(result, Table):
-        wide = None if sys.stdout.isatty() else 200
-        Console(width=wide, highlight=False).print(result)
+    if isinstance(result, (Table, Group)):
+        Console(width=width(), highlight=False).print(result)
     else:
         sys.stdout.write((result if isinstance(result, str) else document(result)) + "\n")
+
+
+def width() -> int:
+    """Columns of the terminal; plenty where there is none."""
+    from rich.console import Console
+
+    from torchkiln.report import listing
+
+    return Console().width if sys.stdout.isatty() else listing.WIDE
 
 
 def document(result: object) -> str:
@@ -269,7 +277,7 @@ def matrix(
 ) -> None:
     """List the targets, with what lint finds in them; exits 3 for an error."""
     from torchkiln.matrix import compat
-    from torchkiln.report import actions
+    from torchkiln.report import actions, listing
     from torchkiln.report import rows as report
     from torchkiln.validation.selection import check_required
 
@@ -296,7 +304,7 @@ def matrix(
         sys.stdout.write(report.markdown(found))
     else:
         notes = verbose or len(found) == 1
-        show(report.table(found, notes=notes))
+        show(listing.listing(found, notes=notes, width=width()))
         show(report.summary(found, notes=notes))
     refused = [row.target.id for row in found if row.refused]
     if refused and wanted == "github":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
-from rich.console import Console
+import pytest
 
 from tests.test_plan import TARGET
 from torchkiln.matrix.rules import Finding
@@ -32,31 +31,6 @@ CPU = Row(
 EVERY = (PLAIN, A100, DEVEL, CPU)
 
 
-def shown(*of: Row, notes: bool = False) -> list[str]:
-    """The table's lines, without colours, as a pipe gets it."""
-    out = io.StringIO()
-    Console(file=out, width=200).print(rows.table(of, notes=notes))
-    return [line.rstrip() for line in out.getvalue().splitlines()]
-
-
-def test_a_row_takes_a_line_until_something_is_wrong() -> None:
-    """Lock and GPU of each row; errors and warnings in words, notes by their rules."""
-    head, plain, a100, warned, devel, cpu = shown(*EVERY)
-    assert " ".join(head.split()) == "target torch vision, audio GPU driver ≥ python lock findings"
-    assert plain.split()[:6] == ["torch25-cu124", "2.5.1", "0.20.1,", "2.5.1", "any", "525.60.13"]
-    assert plain.endswith("525.60.13  3.11    locked")
-    assert " sm_80 " in a100
-    assert a100.endswith("warning: too new")
-    assert warned.strip() == "notes: driver"
-    assert devel.endswith("3.12    unlocked  notes: driver")
-    assert cpu.endswith("stale     error: no such build")
-
-
-def test_notes_are_told_in_words_where_asked() -> None:
-    """With markup of theirs left as it is."""
-    assert "note: runs [by] compatibility" in "\n".join(shown(A100, notes=True))
-
-
 def test_the_summary_counts_rows_locks_and_findings() -> None:
     """And says how to read the notes, unless they were read."""
     assert rows.summary(EVERY, notes=False) == (
@@ -66,9 +40,8 @@ def test_the_summary_counts_rows_locks_and_findings() -> None:
 
 
 def test_a_lock_that_rests_on_one_source_is_marked() -> None:
-    """A reader sees it in the row, and how many there are."""
+    """A reader sees how many there are."""
     marked = replace(PLAIN, unconfirmed=("torchaudio",))
-    assert shown(marked)[1].endswith("locked*")
     assert rows.summary([marked, PLAIN], notes=True) == "2 rows: 2 locked, * 1 with a hash of a single source"
 
 
@@ -101,6 +74,16 @@ def test_the_readme_has_a_line_for_each_release_and_accelerator() -> None:
         "runtime",
         "no",
     ]
+
+
+@pytest.mark.parametrize(
+    ("vision", "audio", "told"),
+    [("0.28.0", "", "0.28.0, -"), ("", "2.9.0", "-, 2.9.0"), ("", "", "-"), ("0.20.1", "2.5.1", "0.20.1, 2.5.1")],
+)
+def test_of_a_pair_the_missing_one_is_told(vision: str, audio: str, told: str) -> None:
+    """A single version says whose it is."""
+    release = replace(TARGET.release, torchvision=vision, torchaudio=audio)
+    assert rows.companions(replace(TARGET, release=release)) == told
 
 
 def test_a_row_with_an_error_is_refused() -> None:

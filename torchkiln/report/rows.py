@@ -1,4 +1,4 @@
-"""Rows of the matrix for people: a table for a terminal, and the README's, in Markdown."""
+"""Rows of the matrix for people: how they stand, and the README's table of them, in Markdown."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from torchkiln.matrix.target import GENERIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from rich.table import Table
 
     from torchkiln.matrix.rules import Finding
     from torchkiln.matrix.target import Target
@@ -38,43 +36,14 @@ class Row:
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def table(rows: Sequence[Row], *, notes: bool) -> Table:
-    """Rows, their locks, and what lint finds: errors and warnings in words; notes too if asked, else their rules.
-
-    What an id says already has no column of its own.
-    """
-    from torchkiln.report.tables import columns, plain  # noqa: PLC0415  the README's table needs no rich
-
-    shown = columns("target", "torch", "vision, audio", "GPU", "driver ≥", "python", "lock", "findings")
-    for number in (0, 4, 6):  # so that a narrow terminal folds the others
-        shown.columns[number].no_wrap = True
-    for row in rows:
-        target = row.target
-        shown.add_row(
-            target.id,
-            target.release.torch,
-            _companions(target),
-            target.gpu.arch or "any",
-            target.driver_floor or "-",
-            target.base.python,
-            f"[{LOCKS.get(row.lock, 'default')}]{row.lock}{'*' * bool(row.unconfirmed)}[/]",
-            plain("\n".join(_said(row, notes=notes))),
-        )
-    return shown
-
-
 LOCKS = {"locked": "green", "unlocked": "dim", "stale": "yellow"}
+"""States of locks, and their colours."""
 
 
-def _companions(target: Target) -> str:
-    return ", ".join(version for version in (target.release.torchvision, target.release.torchaudio) if version) or "-"
-
-
-def _said(row: Row, *, notes: bool) -> Iterable[str]:
-    told = [finding for finding in row.findings if notes or finding.severity != "note"]
-    yield from (f"{finding.severity}: {finding.message}" for finding in told)
-    if rules := dict.fromkeys(finding.rule for finding in row.findings if finding not in told):
-        yield f"notes: {', '.join(rules)}"
+def companions(target: Target) -> str:
+    """Versions of torchvision and torchaudio, with a dash for the one that a row goes without."""
+    vision, audio = target.release.torchvision, target.release.torchaudio
+    return f"{vision or '-'}, {audio or '-'}" if vision or audio else "-"
 
 
 def summary(rows: Sequence[Row], *, notes: bool) -> str:
@@ -85,12 +54,13 @@ def summary(rows: Sequence[Row], *, notes: bool) -> str:
     parts += (
         [f"* {marked} with a hash of a single source"] if (marked := sum(bool(row.unconfirmed) for row in rows)) else []
     )
-    parts += [_count(found[severity], severity) for severity in ("error", "warning", "note") if found[severity]]
+    parts += [counted(found[severity], severity) for severity in ("error", "warning", "note") if found[severity]]
     more = "; notes in words: --verbose, or one --target" if found["note"] and not notes else ""
-    return f"{_count(len(rows), 'row')}: {', '.join(parts)}{more}"
+    return f"{counted(len(rows), 'row')}: {', '.join(parts)}{more}"
 
 
-def _count(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
+    """A number of things."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
@@ -123,7 +93,7 @@ def _line(group: Sequence[Row]) -> tuple[str, ...]:
     return (
         f"`{first.release.id}-{first.accelerator.id}*` ({len(group)})" if len(group) > 1 else f"`{first.id}`",
         first.release.torch,
-        "; ".join(dict.fromkeys(_companions(target) for target in targets)),
+        "; ".join(dict.fromkeys(companions(target) for target in targets)),
         f"{KINDS[first.accelerator.kind]} {first.accelerator.version}".strip(),
         first.accelerator.driver_floor or "-",
         _each(sorted((target.base.python for target in targets), key=_minor)),
