@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import loopback
+from tests.toys import make_wheel
 from torchkiln.errors import LockError, PlanError
 from torchkiln.lock import asking, basefit, baselock, lockfile, renew, rows, sections
 from torchkiln.matrix import schema
@@ -109,10 +110,39 @@ def test_an_addition_that_brings_what_the_row_goes_without_is_a_planning_error(i
     folder.mkdir()
     index.add("vision", "1.0", requires=("torchvision",))
     less = replace(ROW, release=replace(ROW.release, torchvision=""))
-    row = replace(with_(folder, "vision"), release=less.release)
-    with pytest.raises(PlanError, match=r"vision: they bring torchvision 0\.20\.1, and the row has none"):
+    row = replace(with_(folder, "good", "vision"), release=less.release)
+    with pytest.raises(PlanError) as raised:
         lock(folder, index, row)
+    told = "additions do not go with torch25-cu124: vision: it asks for torchvision, which the row goes without"
+    assert raised.value.what == told
+    assert raised.value.where == str(tmp_path / "app.txt")
     assert list(folder.iterdir()) == []
+
+
+def test_an_index_is_not_asked_for_what_the_row_goes_without(index: Index, tmp_path: Path) -> None:
+    """The index of a variant may be out of reach, where wheels at hand stand in for it: that is not the reason."""
+    folder, hand = tmp_path / "locks", tmp_path / "hand"
+    folder.mkdir()
+    hand.mkdir()
+    make_wheel(hand, "torch", "2.5.1+cu118", tag=NATIVE, requires=("filelock",))
+    index.add("vision", "1.0", requires=("torchvision",))
+    index.down.add("whl")
+    less = replace(ROW.release, torchvision="", torchaudio="")
+    accelerator = replace(ROW.accelerator, id="cu118", version="11.8", by_default=False)
+    row = replace(with_(folder, "vision"), release=less, accelerator=accelerator)
+    environment = {**index.environment(tmp_path), "TORCHKILN_FIND_LINKS": str(hand)}
+    with pytest.raises(PlanError, match="vision: it asks for torchvision, which the row goes without"):
+        renew.files(folder, (row,), (row,), asking.of(environment))
+
+
+def test_a_list_that_asks_for_nothing_here_is_refused(folder: Path, index: Index) -> None:
+    """Markers that never hold make no image; one line that holds does, and brings only what holds."""
+    never = 'good; sys_platform == "win32"'
+    with pytest.raises(PlanError, match=r"asks for nothing here: .*Python 3.11 on x86_64") as raised:
+        lock(folder, index, with_(folder, never))
+    assert raised.value.where == str(folder.parent / "app.txt")
+    found = lock(folder, index, with_(folder, never, 'shared; python_version >= "3.11"'))
+    assert [[pin.name for pin in part] for part in found.parts[1:]] == [["shared"]]
 
 
 @pytest.mark.parametrize(("name", "version"), [("source", "1.0"), ("foreign", "1.0")])

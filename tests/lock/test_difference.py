@@ -69,3 +69,18 @@ def test_a_lock_that_is_not_there_yet_is_all_new() -> None:
     """A first lock lists everything as added."""
     (part,) = difference.difference("row.txt", LockFile(), LockFile(common=lock(pin("one"), pin("two"))))
     assert [change.kind for change in part.changes] == ["added", "added"]
+
+
+def test_a_part_that_was_just_created_says_so_though_it_pins_nothing() -> None:
+    """An addition that the row has already brings no wheel, and its lock is a new one all the same."""
+    after = replace(BEFORE, sections={**BEFORE.sections, "devel": lock()})
+    found = difference.difference("row.txt", BEFORE, after)
+    told = difference.plain(found).splitlines()
+    assert told == [
+        "row.txt: nothing changed",
+        "row.txt, devel: created, with no wheel of its own",
+        "row.txt, old: nothing changed",
+    ]
+    assert "### `row.txt, devel`\n\ncreated, with no wheel of its own\n\nNothing changed in" in difference.markdown(
+        found
+    )

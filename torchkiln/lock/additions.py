@@ -11,13 +11,14 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from torchkiln.errors import LockError, PlanError
+from torchkiln.lock import closure
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from torchkiln.errors import TorchkilnError
-    from torchkiln.lock.lockfile import Lock, Pin
+    from torchkiln.lock.lockfile import Lock
     from torchkiln.matrix.target import Target
 
 DEPENDS = re.compile(r"(?:all versions of )?(?P<who>[a-z0-9.-]+?)(?:[<>=!~,].*?)? depends? on (?P<what>[^\n]+)")
@@ -38,14 +39,27 @@ def refuse_moves(row: Target, own: Lock) -> None:
         and not requirement.specifier.contains(pins[name], prereleases=True)
     }
     if moves:
-        raise _refusal(row, list(moves), list(moves.values()))
+        raise refusal(row, list(moves), list(moves.values()))
 
 
-def refuse_trio(row: Target, pins: Sequence[Pin]) -> None:
-    """PlanError for additions that bring what the row goes without; which build that would be, the row says."""
-    if brought := [pin for pin in pins if pin.name in TRIO]:
-        names = ", ".join(f"{pin.name} {pin.version}" for pin in brought)
-        raise _refusal(row, row.extra.requirements if row.extra else (), [f"they bring {names}, and the row has none"])
+def refuse_nothing(row: Target) -> None:
+    """PlanError for a list of which every line has a marker that does not hold in the row's image."""
+    stated = [Requirement(text) for text in (row.extra.requirements if row.extra else ())]
+    if not any(closure.applies(one, python=row.base.python, machine=row.arch) for one in stated):
+        where = str(row.extra.file if row.extra else "")
+        place = f"Python {row.base.python} on {row.arch}"
+        what = f"the list asks for nothing here: no line's marker holds for {place}, which {_below(row)} has"
+        raise PlanError(what, where=where, remedy="change or leave out what stands behind the semicolon")
+
+
+def refuse_trio(row: Target, asked: Collection[str], found: Iterable[str]) -> None:
+    """PlanError if what was found for a user's additions holds one of the trio that the row goes without.
+
+    Which build that would be, the row says; so its index is not asked for one.
+    """
+    if names := sorted({*found} & {*TRIO} - {*asked}):
+        what = f"it asks for {' and '.join(names)}, which the row goes without"
+        raise PlanError(what, where=row.id, remedy="./inv matrix lists rows that have it")
 
 
 def explained(error: LockError, row: Target, own: Lock, culprits: Sequence[str]) -> TorchkilnError:
@@ -55,7 +69,7 @@ def explained(error: LockError, row: Target, own: Lock, culprits: Sequence[str])
     """
     file = str(row.extra.file if row.extra else "")
     if moves := list(dict.fromkeys(_moves(error.what, own))):
-        return _refusal(row, culprits, moves, error.what)
+        return refusal(row, culprits, moves, error.what)
     if missing := list(dict.fromkeys(_wheelless(error.what))):
         place = f"Python {row.base.python}, {row.arch}, glibc {row.wheel_glibc}"
         what = f"{', '.join(missing)}: no wheel for {place}, and nothing is built from source\n{error.what}"
@@ -69,7 +83,8 @@ def _below(row: Target) -> str:
     return replace(row, extra=None).id
 
 
-def _refusal(row: Target, culprits: Sequence[str], reasons: Sequence[str], said: str = "") -> PlanError:
+def refusal(row: Target, culprits: Sequence[str], reasons: Sequence[str], said: str = "") -> PlanError:
+    """A PlanError that names the additions, why they do not go with the row, and what the resolver said."""
     named = ", ".join(culprits) or "all of them together"
     return PlanError(
         f"additions do not go with {_below(row)}: {named}: {'; '.join(reasons)}" + (f"\n{said}" if said else ""),

@@ -49,6 +49,12 @@ def _environment(python: str, machine: str) -> dict[str, str]:
     }
 
 
+def applies(requirement: Requirement, *, python: str, machine: str) -> bool:
+    """Whether a requirement's marker holds in the image."""
+    marker = requirement.marker
+    return marker is None or marker.evaluate({**_environment(python, machine), "extra": ""})
+
+
 def unmet(lock: Lock, requires: Mapping[str, Sequence[str]], *, python: str, machine: str) -> Iterator[str]:
     """Follow the row's requirements and every pin's; an extra counts as soon as somebody asks for it."""
     pins = {pin.name: pin for pin in lock.pins}

@@ -42,6 +42,8 @@ class Difference:
     section: str
     """Empty for what rows share."""
     changes: tuple[Change, ...]
+    created: bool = False
+    """Whether the part was not there before."""
 
     @property
     def title(self) -> str:
@@ -53,7 +55,10 @@ def difference(file: str, before: LockFile, after: LockFile) -> tuple[Difference
     """What changed, part by part; a part with no change in its pins is there with none."""
     old, new = before.parts, after.parts
     names = dict.fromkeys((*new, *old))
-    return tuple(Difference(file=file, section=name, changes=_changes(old.get(name), new.get(name))) for name in names)
+    return tuple(
+        Difference(file=file, section=name, changes=_changes(old.get(name), new.get(name)), created=name not in old)
+        for name in names
+    )
 
 
 def _changes(old: Lock | None, new: Lock | None) -> tuple[Change, ...]:
@@ -83,7 +88,7 @@ def _versions(change: Change) -> str:
 
 def _summary(part: Difference) -> str:
     if not part.changes:
-        return "nothing changed"
+        return "created, with no wheel of its own" if part.created else "nothing changed"
     kinds = [change.kind for change in part.changes]
     counts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
     return ", ".join([*counts, _bytes(_total(part))])
@@ -101,14 +106,16 @@ def _bytes(size: int | None) -> str:
 
 def markdown(found: Sequence[Difference]) -> str:
     """A table for each part that changed, for a pull request."""
-    blocks = [_block(part) for part in found if part.changes]
-    same = [part.title for part in found if not part.changes]
+    blocks = [_block(part) for part in found if part.changes or part.created]
+    same = [part.title for part in found if not (part.changes or part.created)]
     rest = [f"Nothing changed in {', '.join(f'`{title}`' for title in same)}."] if same else []
     return "\n\n".join([*blocks, *rest])
 
 
 def _block(part: Difference) -> str:
     heading = f"### `{part.title}`\n\n{_summary(part)}\n"
+    if not part.changes:
+        return heading.rstrip()
     return "\n".join([heading, "| package | | before | after | size |", "|---|---|---|---|---:|", *_rows(part)])
 
 

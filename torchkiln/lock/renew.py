@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchkiln.console import step, warn
-from torchkiln.errors import HashMismatchError, LockError, StaleLockError
+from torchkiln.errors import HashMismatchError, LockError, PlanError, StaleLockError
 from torchkiln.lock import additions, fit, known, lockfile, rows
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import facts
@@ -138,6 +138,7 @@ def with_additions(before: LockFile, row: Target, own: Lock, asking: Asking) -> 
     PlanError for an addition that wants another version of what the row has; LockError for one that cannot be had.
     """
     *_, (name, requirements) = fit.additions(row).items()
+    additions.refuse_nothing(row)
     additions.refuse_moves(row, own)
     asked = fit.added(row, requirements, own.pins)
     try:
@@ -146,7 +147,9 @@ def with_additions(before: LockFile, row: Target, own: Lock, asking: Asking) -> 
         unsolvable = additions.UNSOLVABLE in error.what  # and not a network that failed
         culprits = [text for text in requirements if unsolvable and not _goes(text, row, own, asking)]
         raise additions.explained(error, row, own, culprits) from error
-    additions.refuse_trio(row, section.pins)
+    except PlanError as error:
+        culprits = [text for text in requirements if not _goes(text, row, own, asking)]
+        raise additions.refusal(row, culprits, [error.what]) from error
     return LockFile(sections={**before.sections, name: section})
 
 
@@ -154,7 +157,7 @@ def _goes(requirement: str, row: Target, own: Lock, asking: Asking) -> bool:
     """Whether one addition could be had without the others."""
     try:
         asking.ask(fit.added(row, [requirement], own.pins), row, own.pins, ())
-    except LockError:
+    except (LockError, PlanError):
         return False
     return True
 

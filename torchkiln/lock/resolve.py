@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from torchkiln import console, network
 from torchkiln.errors import FetchError, HashMismatchError, LockError, TorchkilnError
-from torchkiln.lock import pages, tags
+from torchkiln.lock import additions, pages, tags
 from torchkiln.lock.index import BUILT, Offer, ask, page, root
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
 from torchkiln.matrix import facts
@@ -81,8 +81,14 @@ def choose(
         at_hand = links or _links(asked, requirements, environment, supported)
         return ask(asked, requirements, environment, at_hand, constraints=constraints, preferences=preferences)
 
+    def known(requirements: tuple[str, ...]) -> tuple[Offer, ...]:
+        offers = answer(requirements)
+        if target.extra:
+            additions.refuse_trio(target, named((*requirements, *constraints)), (offer.name for offer in offers))
+        return offers
+
     requirements = _requirements(asked, constraints, target)
-    offers = answer(requirements) if asked.index == "default" else _bound(answer, requirements)
+    offers = known(requirements) if asked.index == "default" else _bound(known, requirements)
     return _choose([offer for offer in offers if offer.name not in named(constraints)], supported, target.id)
 
 
