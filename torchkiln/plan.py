@@ -125,6 +125,11 @@ def environment(target: Target) -> dict[str, str]:
     return variables
 
 
+def overrides_gfx(target: Target) -> bool:
+    """Whether a run option makes an AMD GPU pretend to be another one."""
+    return any("HSA_OVERRIDE_GFX_VERSION" in option for option in target.gpu.run_options)
+
+
 def labels(target: Target, lock: Lock) -> dict[str, str]:
     """What the image says about itself (image-spec annotations.md, and our own under org.torchkiln)."""
     release, accelerator = target.release, target.accelerator
@@ -144,6 +149,7 @@ def labels(target: Target, lock: Lock) -> dict[str, str]:
         "org.torchkiln.gpu-archs": " ".join(target.gpu_archs),
         LOCK_LABEL: lock.digest,
         "org.torchkiln.run-options": " ".join(target.gpu.run_options),
+        "org.torchkiln.unsupported": "gfx-override" if overrides_gfx(target) else "",
     }
     return {name: value for name, value in stated.items() if value}
 

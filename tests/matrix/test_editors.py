@@ -58,6 +58,11 @@ def test_every_key_is_explained() -> None:
         ("  cpu: {kind: cpu}", "  cpu: {kind: gpu}", "accelerators/cpu/kind"),
         ("  torch25:", "  torch-25:", "releases"),
         ("\ntargets:", "\nwhat: {}\ntargets:", ""),
+        ("  generic:\n", "  generic:\n    memory_gb: -40\n", "gpus/generic/memory_gb"),
+        ("thresholds: {}", "thresholds: {speed.cuda.block: -1}", "validation/thresholds/speed.cuda.block"),
+        ("thresholds: {}", "thresholds: {speed.cuda.blok: 1}", "validation/thresholds"),
+        ("required: ['*']", "required: []", "validation/required"),
+        ("[--shm-size=2g]", "[rm]", "gpus/generic/run_options/0"),
         ("validation:\n", "validation:\n  needed: ['*']\n", "validation"),
     ],
 )

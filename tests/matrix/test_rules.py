@@ -164,6 +164,11 @@ CUDA, ROCM = "--gpus=all --shm-size=2g", "--device=/dev/kfd --device=/dev/dri --
         pytest.param(row("2.5.1", "cu124", options="--shm-size=2g"), [("run-options", "warning")], id="no-gpu-let-in"),
         pytest.param(row("2.5.1", "cu124", options="--gpus all --ipc host"), [], id="options-in-two-words"),
         pytest.param(row("2.5.1", "cu124", options="--gpus=all"), [("run-options", "warning")], id="64-mb-of-shm"),
+        pytest.param(
+            row("2.5.1", "cu124", options="--gpus=all --shm-size=2g --shm-size=8g"),
+            [("run-options", "warning")],
+            id="shared-memory-twice",
+        ),
         pytest.param(row("2.5.1", "cpu", options=CUDA), [("run-options", "warning")], id="gpus-for-cpu"),
         pytest.param(
             row("2.5.1", "rocm6.2", options="--device=/dev/dri --shm-size=2g"),

@@ -85,7 +85,7 @@ def test_run_options_are_those_of_accelerator_and_gpu() -> None:
         (
             "numpy>=2,<2.3",
             "'numpy @ file:///x'",
-            "releases.torch25.companions[0]: 'numpy @ file:///x' holds an address",
+            "releases.torch25.companions[0]: an address for numpy, and only an index says where wheels are",
         ),
         ("numpy>=2,<2.3", "\"numpy; os_name == '\\L'\"", "holds what is no letter, digit or sign"),
         ("suite: bookworm", "suite: --help", "bases.bookworm.suite: string should match pattern"),
@@ -104,6 +104,19 @@ def test_run_options_are_those_of_accelerator_and_gpu() -> None:
         ("  cpu: {kind: cpu}", "  cpu: {kind: cpu}\n  cpu: {kind: cpu}", "key 'cpu' is on line"),
         ("releases: [torch25, torch26]", "releases: [torch25, torch25]", "two rows are called torch25-cu124"),
         ("flavours:", "flavours: [", "while parsing"),
+        (
+            "  cpu: {kind: cpu}",
+            "  cpu: {kind: cpu, version: '1.0'}",
+            "accelerators.cpu.version: cpu has none: leave it",
+        ),
+        ("kind: cuda, version: '12.4'", "kind: cuda", "accelerators.cu124.version: is missing: of cuda, such as"),
+        ("python: '3.11'", "python: '3.13t'", "which no base has: write '3.13'"),
+        ("python: '3.11'", "python: '311'", "bases.bookworm.python: '311' is no minor of Python such as"),
+        ("required: ['*']", "required: []", "validation.required: is empty, so nothing would be required"),
+        ("bases: [bookworm]}", "bases: [bookworm], required: []}", "targets[0].required: is empty, so nothing would"),
+        ("bases: [bookworm]}", "bases: [bookworm], exclude: ['*']}", "targets[0].exclude: excludes every row, so"),
+        ("gpus:\n", "gpus:\n  4090: {}\n", "4090 is not a name: lower-case letters and digits, letter first"),
+        ("[torch28], acc", "[torch28], gpus: [4090], acc", "targets[1].gpus[0]: 4090 is not a name"),
         ("releases: [torch25, torch26]", "releases: []", "targets[0].releases: is empty, so nothing would be built"),
         ("  runtime: {}", "  runtime:", "flavours.runtime: is empty; keys belong here: requirements"),
     ],
@@ -114,6 +127,56 @@ def test_each_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str
         load(tmp_path, edited(old, new))
     assert told in str(raised.value)
     assert raised.value.where == str(tmp_path / "matrix.yaml")
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ("memory_gb: -40", "gpus.generic.memory_gb: -40 is not possible: it must be more than 0"),
+        ("sizing: {cores: -1}", "gpus.generic.sizing.cores: -1 is not possible: it must be more than 0"),
+        ("thresholds: {speed.cuda.block: -1}", "gpus.generic.thresholds.speed.cuda.block: -1 is not possible"),
+        ("thresholds: {speed.cuda.block: 0.0}", "speed.cuda.block: 0.0 is not possible: it must be more than 0"),
+        ("thresholds: {speed.cuda.block: .nan}", "speed.cuda.block: .nan is not possible"),
+        ("thresholds: {speed.cuda.block: .inf}", "speed.cuda.block: .inf is not possible"),
+        ("thresholds: {speed.cuda.blok: 1.1}", "'speed.cuda.blok' is not known; nearest: speed.cuda.block"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_told_in_plain_words(tmp_path: Path, stated: str, told: str) -> None:
+    """Sizes and thresholds are more than nothing and finite, and a threshold has the name of what is measured."""
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, edited("  generic:\n", f"  generic:\n    {stated}\n"))
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("rm -rf /", "gpus.generic.run_options[0]: 'rm' is no option of `docker run` in its long form"),
+        ("-e HF_TOKEN=hunter2", "'-e' is no option of `docker run` in its long form"),
+        ("--shm-size=lots", "gpus.generic.run_options[0]: --shm-size=lots is no size such as --shm-size=8g"),
+        ("--shm-size", "is no size such as --shm-size=8g"),
+        ("--env=HF_TOKEN=hunter2", "--env=HF_TOKEN looks like a secret"),
+        ("--env my_password=hunter2", "--env=my_password looks like a secret"),
+    ],
+)
+def test_a_run_option_that_is_none_is_refused(tmp_path: Path, option: str, told: str) -> None:
+    """Options of `docker run` become labels of the image, so a secret among them is refused and not repeated."""
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, edited("run_options: [--shm-size=2g]", f"run_options: ['{option}']"))
+    assert told in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["numpy @ https://me:hunter2@example.org/numpy.whl", "numpy @https://me:hunter2@h/ x y"]
+)
+def test_a_password_in_an_address_is_not_repeated(tmp_path: Path, text: str) -> None:
+    """A requirement of a release or of a flavour is no address, and what is said of one holds no credentials."""
+    flavour = edited("  runtime: {}", f"  runtime: {{requirements: ['{text}']}}")
+    for whole in (edited("numpy>=2,<2.3", f"'{text}'"), flavour):
+        with pytest.raises(MatrixError, match="numpy") as raised:
+            load(tmp_path, whole)
+        assert "hunter2" not in str(raised.value)
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
@@ -217,9 +280,12 @@ def test_a_base_that_misstates_its_suite_is_left_to_the_rules(
 def test_products_take_gpus_flavours_and_excludes(tmp_path: Path) -> None:
     """A product makes every combination but the excluded ones; thresholds and required checks go to the rows."""
     document = yaml.safe_load(MATRIX)
-    document["gpus"] |= {"hopper": {"arch": "sm_90", "thresholds": {"speedup": 1.3}}, "a100": {"arch": "sm_80"}}
+    document["gpus"] |= {
+        "hopper": {"arch": "sm_90", "thresholds": {"speed.cuda.block": 1.3}},
+        "a100": {"arch": "sm_80"},
+    }
     document["flavours"]["devel"] = {}
-    document["validation"]["thresholds"] = {"speedup": 1.1, "compile_seconds": 60}
+    document["validation"]["thresholds"] = {"speed.cuda.block": 1.1, "speed.cpu.pointwise": 2}
     document["targets"] = [
         {
             "releases": ["torch25"],
@@ -239,8 +305,8 @@ def test_products_take_gpus_flavours_and_excludes(tmp_path: Path) -> None:
         "torch25-cu124-a100",
     ]
     assert {target.lock_name for target in targets} == {"torch25-cu124-py3.11-x86_64.txt"}
-    assert targets[1].gpu.thresholds == {"speedup": 1.3, "compile_seconds": 60}
-    assert targets[0].gpu.thresholds == {"speedup": 1.1, "compile_seconds": 60}
+    assert targets[1].gpu.thresholds == {"speed.cuda.block": 1.3, "speed.cpu.pointwise": 2}
+    assert targets[0].gpu.thresholds == {"speed.cuda.block": 1.1, "speed.cpu.pointwise": 2}
     assert targets[0].required == ("python",)
 
 

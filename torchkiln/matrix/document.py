@@ -5,89 +5,33 @@ They stay at this edge; inside Torchkiln a row is a Target.
 
 from __future__ import annotations
 
-import re
-from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 
-from torchkiln.errors import ImageError
-from torchkiln.oci import reference
-
-
-def _version(text: str) -> str:
-    try:
-        Version(text)
-    except InvalidVersion:
-        raise ValueError(f"{text!r} is not a version") from None
-    return text
-
-
-def _requirement(text: str) -> str:
-    try:
-        address = Requirement(text).url
-    except InvalidRequirement:
-        raise ValueError(f"{text!r} is not a requirement such as numpy>=2") from None
-    if address:
-        raise ValueError(f"{text!r} holds an address, and only an index says where wheels are")
-    if not text.isprintable():  # it becomes a line of a lock
-        raise ValueError(f"{text!r} holds what is no letter, digit or sign")
-    return text
-
-
-def _by_digest(text: str) -> str:
-    try:
-        reference.parse(text)
-    except ImageError as error:
-        raise ValueError(f"{text!r} is {error.what}: {error.remedy}") from None
-    return text
-
-
-def _arch(text: str) -> str:
-    if re.fullmatch(ARCH, text):
-        return text
-    plain = re.fullmatch(r"(?:sm|compute)[_-]?([0-9]{2,4})([a-z]?)|gfx[_-]?([0-9a-f]{3,8})", text.lower())
-    if plain is None:
-        raise ValueError(f"{text!r} is no architecture such as sm_90 or gfx942")
-    right = f"sm_{plain[1]}" if plain[1] else f"gfx{plain[3]}"
-    why = "the compute capability of a GPU has no letter" if plain[2] else "it is spelt otherwise"
-    raise ValueError(f"{text!r} is no architecture, {why}; nearest: {right}")
-
-
-def _below(text: str) -> str:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{text!r} is no path from the folder of the matrix to a file in it")
-    return text
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
-"""No dashes, so that ids made of names never clash."""
-Versioned = Annotated[str, AfterValidator(_version)]
-Requires = Annotated[str, AfterValidator(_requirement)]
-Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.-]*$")]
-InImage = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
-"""An absolute path without `..`: it becomes part of paths and a line of pyvenv.cfg."""
-ARCH = r"^(sm_[0-9]{2,4}|gfx[0-9a-f]{3,8})?$"
-Arch = Annotated[str, AfterValidator(_arch), WithJsonSchema({"type": "string", "pattern": ARCH})]
-"""It becomes part of a shell's profile."""
-Below = Annotated[str, AfterValidator(_below)]
-"""A file beside the matrix or in a folder there, so that a checkout means the same anywhere."""
-Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
-
-
-Names = Annotated[list[str], Field(min_length=1)]
+from torchkiln.matrix.forms import (  # noqa: TC001  pydantic reads annotations when the models are made
+    Amount,
+    Arch,
+    Below,
+    Figure,
+    Image,
+    InImage,
+    Name,
+    Names,
+    Option,
+    Package,
+    Python,
+    Requires,
+    Suite,
+    Threshold,
+    Versioned,
+)
 
 
 class Strict(BaseModel):
     """No key that is not declared, no value of another type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-Python = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
 
 
 class AnyBaseEntry(Strict):
@@ -123,7 +67,7 @@ class RegistryEntry(AnyBaseEntry):
 
     kind: Literal["registry"]
     """Pulled by digest."""
-    image: Annotated[str, AfterValidator(_by_digest)]
+    image: Image
     """HOST/REPOSITORY@sha256:…: a tag may move, a digest does not."""
     interpreter: InImage = "/usr/bin/python3"
     """Where its Python is, in the image."""
@@ -161,20 +105,20 @@ class AcceleratorEntry(Strict):
     """Whose toolkit the wheels were built with."""
     version: Versioned | None = None
     """Of CUDA or ROCm, for example '12.4'; left out for cpu."""
-    run_options: list[str] = []
+    run_options: list[Option] = []
     """Options of `docker run` that its images need."""
 
 
 class SizingEntry(Strict):
     """Size of the hosts that a GPU row is meant for."""
 
-    cores: int = 0
+    cores: Amount = 0
     """Of the CPU."""
-    memory_gb: int = 0
+    memory_gb: Amount = 0
     """Of the host."""
-    system_disk_gb: int = 0
+    system_disk_gb: Amount = 0
     """Holds images and containers."""
-    data_disk_gb: int = 0
+    data_disk_gb: Amount = 0
     """Holds data sets and checkpoints."""
 
 
@@ -183,15 +127,15 @@ class GpuEntry(Strict):
 
     arch: Arch = ""
     """For example sm_90 or gfx942; empty for a row that fits any."""
-    memory_gb: int = 0
+    memory_gb: Amount = 0
     """Of one device."""
     driver: Versioned | None = None
     """Driver that hosts of these rows are known to run."""
-    run_options: list[str] = []
+    run_options: list[Option] = []
     """Options of `docker run`, beside the accelerator's."""
     sizing: SizingEntry = SizingEntry()
     """Size of the hosts."""
-    thresholds: dict[str, float] = {}
+    thresholds: dict[Threshold, Figure] = {}
     """Figures that checks hold measurements against, by name."""
 
 
@@ -209,9 +153,9 @@ class FlavourEntry(Strict):
 class ValidationEntry(Strict):
     """What every row is held against unless it says otherwise."""
 
-    required: list[str] = ["*"]
+    required: Names = ["*"]
     """Globs over check ids; what does not apply to a row is never required."""
-    thresholds: dict[str, float] = {}
+    thresholds: dict[Threshold, Figure] = {}
     """Figures that checks hold measurements against, by name; a GPU may state its own."""
 
 
@@ -232,7 +176,7 @@ class ProductEntry(Strict):
     """Machine, as `uname -m` says."""
     without: list[Literal["torchvision", "torchaudio"]] = []
     """Of the trio, what these rows go without."""
-    required: list[str] | None = None
+    required: Names | None = None
     """Globs over check ids, instead of those of `validation`."""
     exclude: list[str] = []
     """Ids and globs of rows that are not built; each must exclude something."""

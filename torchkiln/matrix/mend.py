@@ -112,7 +112,13 @@ def run_options(target: Target, known: Facts) -> tuple[str, ...]:
     foreign = tuple(start for row in known.run_options if kind not in row.kinds for start in row.any)
     joined = devices.joined(stated)
     hurts = [one for one in joined if any(hazard.has in one for hazard in known.hazards)]
-    kept = [one for one in joined if one not in hurts and not one.startswith(foreign)]
+    last = {one.partition("=")[0]: place for place, one in enumerate(joined)}
+    kept = [
+        one
+        for place, one in enumerate(joined)
+        if (name := one.partition("=")[0]) not in devices.SINGLE or last[name] == place
+        if one not in hurts and not one.startswith(foreign)
+    ]
     for row in known.run_options:
         if kind in row.kinds and not any(one.startswith(row.any) for one in kept):
             kept.append(row.option)

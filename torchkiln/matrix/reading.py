@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-PLAIN = {"missing": "is missing", "too_short": "is empty, so nothing would be built: name at least one"}
+PLAIN = {"missing": "is missing", "too_short": "is empty, so nothing would be {}: name at least one"}
 """What pydantic's kinds of mistake are called here."""
+NAMED = {"releases", "accelerators", "gpus", "flavours", "bases"}
+"""Keys of a product that hold names."""
+NUMBERS = {"string_type", "greater_than", "finite_number"}
+"""Kinds of mistake that are about a number."""
 LARGEST = 100_000
 """Values in the whole file, aliases written out."""
 Loc = tuple[int | str, ...]
@@ -59,7 +63,8 @@ def _float(loader: Loader, node: yaml.ScalarNode) -> WrittenFloat:
 
 def _int(_loader: Loader, node: yaml.ScalarNode) -> int | str:
     """Plain decimals only; YAML 1.1 would read 12:40 as 760 and 010 as 8."""
-    plain = node.value.isdecimal() and not (node.value.startswith("0") and node.value != "0")
+    digits = node.value.removeprefix("-")
+    plain = digits.isdecimal() and not (digits.startswith("0") and digits != "0")
     return int(node.value) if plain else str(node.value)
 
 
@@ -126,12 +131,11 @@ def _told(problem: ErrorDetails) -> str:
 def _fault(problem: ErrorDetails) -> str:
     kind, value, loc = problem["type"], problem["input"], problem["loc"]
     if kind in PLAIN:
-        return PLAIN[kind]
+        return PLAIN[kind].format("required" if "required" in loc else "built")
     if kind == "extra_forbidden":
         return f"unknown key{nearest(str(loc[-1]), legal_keys(loc[:-1]))}"
-    if kind == "string_type" and isinstance(value, (int, float)) and not isinstance(value, bool):
-        text = getattr(value, "text", str(value))
-        return f"{text} is a number to YAML, and numbers lose digits: write '{text}' in quotes"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and kind in NUMBERS:
+        return _misplaced(kind, getattr(value, "text", str(value)), loc)
     if kind == "literal_error":
         legal = str(problem.get("ctx", {}).get("expected", "")).replace(" or ", ", ").replace("'", "").split(", ")
         return f"{_shown(value)} is not known{nearest(str(value) if isinstance(value, str) else '', legal)}"
@@ -141,6 +145,20 @@ def _fault(problem: ErrorDetails) -> str:
     if kind in {"model_type", "dict_type"}:
         message = f"{'is empty' if value is None else f'holds {_shown(value)}'}; keys belong here{_keys(loc)}"
     return message[0].lower() + message[1:]
+
+
+def _misplaced(kind: str, text: str, loc: Loc) -> str:
+    """What is wrong with a number."""
+    if kind != "string_type":
+        return f"{text} is not possible: it must be more than 0, and finite"
+    if _is_name(loc):
+        return f"{text} is not a name: lower-case letters and digits, letter first"
+    return f"{text} is a number to YAML, and numbers lose digits: write '{text}' in quotes"
+
+
+def _is_name(loc: Loc) -> bool:
+    """Whether a name belongs there: a key of a section, or one of the lists that a product is made of."""
+    return loc[-1] == "[key]" or (loc[0] == "targets" and set(loc) & NAMED != set())
 
 
 def _shown(value: object) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from torchkiln.matrix.document import AcceleratorEntry, BaseEntry, Document, GpuEntry, ProductEntry, ReleaseEntry
     from torchkiln.matrix.facts import Facts
+    from torchkiln.matrix.forms import Threshold
     from torchkiln.matrix.target import Extra
 
 WITH = "with"
@@ -142,7 +143,10 @@ def _accelerators(found: Document, known: Facts) -> Iterator[str]:
         variant = _accelerator(name, entry).variant
         loc = ("accelerators", name)
         expected = _expected_name(entry)
-        if variant not in legal:
+        if (entry.kind == "cpu") is bool(entry.version):
+            lack = "cpu has none: leave it out" if entry.version else f"is missing: of {entry.kind}, such as '12.4'"
+            yield f"{reading.path((*loc, 'version'))}: {lack}"
+        elif variant not in legal:
             yield f"{reading.path(loc)}: no torch is built for {variant!r}{reading.nearest(variant, legal)}"
         elif name != expected:
             yield f"{reading.path(loc)}: {entry.kind} {entry.version or ''} is called {expected!r}, not {name!r}"
@@ -172,7 +176,7 @@ def _release(name: str, entry: ReleaseEntry) -> Release:
     )
 
 
-def _gpu(name: str, entry: GpuEntry, thresholds: dict[str, float]) -> Gpu:
+def _gpu(name: str, entry: GpuEntry, thresholds: Mapping[Threshold, float]) -> Gpu:
     return Gpu(
         id=name,
         arch=entry.arch,
@@ -180,7 +184,7 @@ def _gpu(name: str, entry: GpuEntry, thresholds: dict[str, float]) -> Gpu:
         driver=entry.driver or "",
         run_options=tuple(entry.run_options),
         sizing=entry.sizing.model_dump(exclude_defaults=True),
-        thresholds={name: float(value) for name, value in (thresholds | entry.thresholds).items()},
+        thresholds={name: float(value) for name, value in {**thresholds, **entry.thresholds}.items()},
     )
 
 
@@ -220,6 +224,8 @@ def _matrix(found: Document, known: Facts, folder: Path) -> Matrix:
 def _stale_excludes(number: int, stated: Product) -> Iterator[str]:
     """Patterns that exclude nothing: most likely misspelt, and the row that was meant would be built."""
     made = combinations(stated)
+    if not expand(stated):
+        yield f"{reading.path(('targets', number, 'exclude'))}: excludes every row, so nothing would be built"
     for position, pattern in enumerate(stated.exclude):
         if not any(fnmatchcase(row.id, pattern) for row in made):
             loc = ("targets", number, "exclude", position)

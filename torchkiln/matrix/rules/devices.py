@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from torchkiln.matrix import facts
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from torchkiln.matrix.target import Target
 
 ARCH = re.compile(r"(?:sm_|compute_)(\d+)(\d)([a-z]?)")
+
+SINGLE = ("--cpus", "--gpus", "--ipc", "--memory", "--network", "--pid", "--runtime", "--shm-size", "--user")
+"""Options of `docker run` that have one value."""
 
 
 def gpu_name(target: Target, known: Facts) -> Iterator[Finding]:
@@ -172,6 +176,12 @@ def run_options(target: Target, known: Facts) -> Iterator[Finding]:
         elif kind not in needed.kinds and there:
             message = f"the run options have {there}, which is for {' and '.join(needed.kinds)}"
             yield warning("run-options", message, source, f"run options without {there}")
+
+    counts = Counter(one.partition("=")[0] for one in stated)
+    for name in (one for one in SINGLE if counts[one] > 1):
+        values = [one for one in stated if one.partition("=")[0] == name]
+        message = f"the run options have {name} {len(values)} times, and Docker takes the last"
+        yield warning("run-options", message, f"{', '.join(values)}; {source}", values[-1])
 
 
 def joined(options: Iterable[str]) -> tuple[str, ...]:
