@@ -252,6 +252,14 @@ def test_cuda_rows_ask_for_the_gpu_and_others_do_not() -> None:
     assert "USER" not in cuda
 
 
+def test_a_row_whose_gpu_pretends_to_be_another_is_labelled() -> None:
+    """Who runs the image sees that nobody supports it; no other row has that label."""
+    label, option = "org.torchkiln.unsupported", "--env=HSA_OVERRIDE_GFX_VERSION=9.4.2"
+    assert label not in plan.labels(TARGET, lock(*PINS))
+    row = replace(TARGET, gpu=replace(TARGET.gpu, run_options=("--ipc=host", option)))
+    assert plan.labels(row, lock(*PINS))[label] == "gfx-override"
+
+
 def test_devel_rows_of_cuda_have_a_toolkit_and_no_other_row_has() -> None:
     """A compiler is on PATH and CUDA_HOME names its toolkit, made of wheels; runtime rows keep layers and keys."""
     devel = replace(TARGET, flavour=Flavour(id="devel"))

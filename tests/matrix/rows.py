@@ -41,7 +41,7 @@ def changed(plain: Target, **changes: str) -> Target:
     odd = changes.keys() & {"python", "glibc"}  # as in no suite that the facts know
     base = replace(
         plain.base,
-        suite=changes.get("suite", "custom" if odd else plain.base.suite),
+        suite=changes.get("suite", "" if odd else plain.base.suite),
         python=changes.get("python", plain.base.python),
         glibc=changes.get("glibc", plain.base.glibc),
         packages=lists.get("packages", PACKAGES),

@@ -149,6 +149,33 @@ def test_a_figure_that_cannot_be_is_told_in_plain_words(tmp_path: Path, stated: 
 
 
 @pytest.mark.parametrize(
+    ("name", "version", "expected"),
+    [
+        ("torch25", "2.5.1", ""),
+        ("torch251", "2.5.1", ""),
+        ("torch25old", "2.5.1", ""),
+        ("torch210", "2.10.0", ""),
+        ("torch29", "2.10.0", "torch210"),
+        ("torch21", "2.10.0", "torch210"),
+        ("torch210", "2.1.0", "torch21"),
+        ("torch252", "2.5.1", "torch25"),
+        ("foo", "2.5.1", "torch25"),
+    ],
+)
+def test_a_release_has_the_name_of_its_minor(tmp_path: Path, name: str, version: str, expected: str) -> None:
+    """Who reads an id knows the torch in it; what another minor is called is never a patch."""
+    document = yaml.safe_load(MATRIX)
+    document["releases"][name] = document["releases"].pop("torch25") | {"torch": version}
+    document["targets"] = [document["targets"][0] | {"releases": [name]}]
+    if not expected:
+        assert load(tmp_path, yaml.safe_dump(document)).targets[0].release.id == name
+        return
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, yaml.safe_dump(document))
+    assert f"releases.{name}: torch {version} is called {expected!r}, not {name!r}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("option", "told"),
     [
         ("rm -rf /", "gpus.generic.run_options[0]: 'rm' is no option of `docker run` in its long form"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
 
 from torchkiln.errors import MatrixError
 from torchkiln.matrix import extra, facts, reading
@@ -55,7 +58,7 @@ def load(path: Path, known: Facts | None = None) -> Matrix:
     known = known or facts.read()
     if found:
         problems = [*_references(found), *_accelerators(found, known), *_names(found), *_flavours(found)]
-        problems += _extras(found, path.parent)
+        problems += [*_releases(found, known), *_extras(found, path.parent)]
     if found is None or problems:
         raise _error(problems, path)
     matrix = _matrix(found, known, path.parent)
@@ -150,6 +153,23 @@ def _accelerators(found: Document, known: Facts) -> Iterator[str]:
             yield f"{reading.path(loc)}: no torch is built for {variant!r}{reading.nearest(variant, legal)}"
         elif name != expected:
             yield f"{reading.path(loc)}: {entry.kind} {entry.version or ''} is called {expected!r}, not {name!r}"
+
+
+def _releases(found: Document, known: Facts) -> Iterator[str]:
+    """Names that say another version: `torch25`, or for a second patch of one minor `torch251`, `torch25old`."""
+    minors = {_minor_name(row.torch) for row in known.releases}
+    for name, entry in found.releases.items():
+        expected = _minor_name(entry.torch)
+        patch = f"{expected}{''.join(str(part) for part in Version(entry.torch).release[2:])}"
+        another = re.fullmatch(rf"{expected}[a-z][a-z0-9]*", name) or (name == patch and name not in minors)
+        if name != expected and not another:
+            path = reading.path(("releases", name))
+            yield f"{path}: torch {entry.torch} is called {expected!r}, not {name!r}; a second patch of it {patch!r}"
+
+
+def _minor_name(torch: str) -> str:
+    version = Version(torch)
+    return f"torch{version.major}{version.minor}"
 
 
 def _expected_name(entry: AcceleratorEntry) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from torchkiln.matrix import facts
-from torchkiln.matrix.rules.finding import error, warning
+from torchkiln.matrix.rules.finding import error, note, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +23,14 @@ DRIVER_PACKAGE = re.compile(
 """Debian's, Ubuntu's and the vendors' names for what belongs to a kernel driver."""
 
 TOOLKIT_PACKAGE = re.compile(
-    r"cuda-(?!compat|drivers|keyring).*|nvidia-(?:cuda-|cudnn).*|rocm-.*"
+    r"cuda-(?!compat|drivers|keyring).*|nvidia-(?:cuda-|cudnn).*|rocm-.*|hip(?:cc|-|blas|cub|fft|rand|sparse|solver).*"
+    r"|lib(?:amdhip64|hip|hsa-|hsakmt|roc(?:blas|fft|rand|sparse|solver|m-)|rccl|miopen).*"
     r"|lib(?:cu(?:dart|dnn|blas|fft|file|rand|solver|sparse|inj|pti)|nvrtc|nvjitlink|nvtoolsext|nccl|npp).*"
 )
 """Their names for parts of a CUDA or ROCm; the vendors' end in its version: cuda-nvcc-12-4."""
+
+TORCH_PACKAGE = re.compile(r"(?:python3-|lib)torch(?:\d|-|vision|audio|$).*")
+"""Debian's names for a PyTorch."""
 
 
 def base_python(target: Target, known: Facts) -> Iterator[Finding]:
@@ -35,6 +39,9 @@ def base_python(target: Target, known: Facts) -> Iterator[Finding]:
     if suite and base.python != suite.python:
         message = f"{base.suite} has Python {suite.python}, base {base.id} says {base.python}"
         yield error("base-python", message, known.sources["suites"], f"python: '{suite.python}'")
+    elif base.suite and suite is None:
+        message = f"suite {base.suite} is not known, so nobody checks what base {base.id} says of its Python and glibc"
+        yield note("base-python", message, known.sources["suites"])
 
 
 def base_glibc(target: Target, known: Facts) -> Iterator[Finding]:
@@ -74,17 +81,18 @@ def driver_packages(target: Target, known: Facts) -> Iterator[Finding]:
 
 
 def toolkit_packages(target: Target, known: Facts) -> Iterator[Finding]:
-    """The base holds no CUDA or ROCm but the row's: the loader may find it before the wheels' own."""
+    """The base holds no PyTorch, CUDA or ROCm but the row's: the loader may find it before the wheels' own."""
     for name in target.base.packages:
         if other_toolkit(name, target):
-            message = f"package {name} is another CUDA or ROCm than the one in the wheels of {target.accelerator.id}"
+            what = "PyTorch" if TORCH_PACKAGE.fullmatch(name) else "CUDA or ROCm"
+            message = f"package {name} is another {what} than the one in the wheels of {target.accelerator.id}"
             yield warning(
                 "toolkit-packages", message, known.sources["hazards"], f"base {target.base.id} without {name}"
             )
 
 
 def other_toolkit(name: str, target: Target) -> bool:
-    """Whether a package is part of a CUDA or ROCm that is not known to be the row's."""
+    """Whether a package is part of a PyTorch, CUDA or ROCm that is not known to be the row's."""
     version = re.search(r"-(\d+)-(\d+)$", name)
     own = version is not None and f"{version[1]}.{version[2]}" == target.accelerator.version
-    return TOOLKIT_PACKAGE.fullmatch(name) is not None and not own
+    return TORCH_PACKAGE.fullmatch(name) is not None or (TOOLKIT_PACKAGE.fullmatch(name) is not None and not own)
