@@ -576,6 +576,7 @@ def verify(
     from torchkiln import pipeline
     from torchkiln.oci import load as foreign
     from torchkiln.oci.verify import verify as recompute
+    from torchkiln.report.rows import counted
 
     work = project()
     if image:
@@ -587,7 +588,7 @@ def verify(
     for name, wrong in () if json else found.items():
         show(
             "\n".join(
-                [f"{name}: {'every digest holds' if not wrong else f'{len(wrong)} mismatches'}", *map(str, wrong)]
+                [f"{name}: {counted(len(wrong), 'mismatch') if wrong else 'every digest holds'}", *map(str, wrong)]
             )
         )
     if bad := [name for name, wrong in found.items() if wrong]:
@@ -605,9 +606,10 @@ def verify(
 def gc(_: Context, forget: Sequence[str], wheels: bool = False) -> None:
     """Remove from the cache what no named image needs; names stay until they are forgotten."""
     from torchkiln import garbage
+    from torchkiln.report.rows import counted
 
     collected = garbage.collect(project().home, forget=forget, wheels=wheels)
-    show(f"removed {collected.files} files, {collected.size / 1e9:.2f} GB")
+    show(f"removed {counted(collected.files, 'file')}, {collected.size / 1e9:.2f} GB")
 
 
 @task(help=JSON)

@@ -110,7 +110,7 @@ def test_a_base_that_asks_for_more_is_told_once(locks: Path) -> None:
     assert found.locked == ()
     with pytest.raises(StaleLockError) as raised:
         audit.refuse(found)
-    told = "1 locks are not what the rows need:\n  base-bookworm.txt is stale: packages: + curl"
+    told = "1 lock is not what the rows need:\n  base-bookworm.txt is stale: packages: + curl"
     assert (raised.value.what, raised.value.remedy) == (told, "./inv lock --target torch25-cu124 --base")
 
 

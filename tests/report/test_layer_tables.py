@@ -52,6 +52,12 @@ def test_a_plan_tells_sizes_and_who_shares() -> None:
     )
 
 
+def test_a_single_row_saves_nothing() -> None:
+    """It is one row, and nothing is counted once."""
+    told = layers.family_said(sharing.family(planned(), {}).only([TARGET.id]))
+    assert told.startswith("1 row: ~159 B and 6 layers of unknown size in all. ~ is")
+
+
 def test_the_family_tells_what_sharing_saves_and_who_is_left_out() -> None:
     """Rows that can't be planned are named with what they lack."""
     wrong = {"torch25-cpu": LockError("no lock"), "torch26-cpu": LockError("none"), "torch2-x": MatrixError("no")}

@@ -39,6 +39,16 @@ def test_the_summary_counts_rows_locks_and_findings() -> None:
     assert rows.summary([PLAIN], notes=True) == "1 row: 1 locked"
 
 
+@pytest.mark.parametrize(
+    ("number", "word", "said"),
+    [(0, "row", "0 rows"), (1, "row", "1 row"), (2, "row", "2 rows"), (1, "mismatch", "1 mismatch")],
+)
+def test_one_is_one(number: int, word: str, said: str) -> None:
+    """And more are more."""
+    assert rows.counted(number, word) == said
+    assert rows.counted(3, "mismatch") == "3 mismatches"
+
+
 def test_a_lock_that_rests_on_one_source_is_marked() -> None:
     """A reader sees how many there are."""
     marked = replace(PLAIN, unconfirmed=("torchaudio",))

@@ -23,8 +23,8 @@ def said(*checks: CheckResult, unmatched: tuple[str, ...] = ()) -> str:
     ("checks", "unmatched", "wanted"),
     [
         ((GOOD,), ("gpu.devize",), "required but unknown: gpu.devize"),
-        ((GOOD, SILENT), (), "1 required checks gave no answer (gpu.device: no GPU)"),
-        ((MUTE,), (), "1 required checks gave no answer (gpu.arch)"),
+        ((GOOD, SILENT), (), "1 required check gave no answer (gpu.device: no GPU)"),
+        ((MUTE,), (), "1 required check gave no answer (gpu.arch)"),
         (
             (SILENT, MUTE),
             ("x",),

@@ -99,7 +99,8 @@ def plain(found: Audit) -> str:
         f"hashes with a single source, unconfirmed: {name}: {', '.join(names)}" for name, names in found.unconfirmed
     ]
     wrong = f", {len(found.problems)} wrong" if found.problems else ""
-    return "\n".join([*lines, f"{len(found.locked)} rows are locked, {len(found.unlocked)} unlocked{wrong}"])
+    locked = "1 row is locked" if len(found.locked) == 1 else f"{len(found.locked)} rows are locked"
+    return "\n".join([*lines, f"{locked}, {len(found.unlocked)} unlocked{wrong}"])
 
 
 def refuse(found: Audit) -> None:
@@ -109,4 +110,5 @@ def refuse(found: Audit) -> None:
         told = "".join(f"\n  {one.what}" for one in found.problems)
         remedies = dict.fromkeys(one.remedy for one in found.problems if one.remedy)
         remedy = "; ".join(remedies)
-        raise kind(f"{len(found.problems)} locks are not what the rows need:{told}", remedy=remedy)
+        locks = "1 lock is" if len(found.problems) == 1 else f"{len(found.problems)} locks are"
+        raise kind(f"{locks} not what the rows need:{told}", remedy=remedy)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchkiln import sharing
+from torchkiln.report.rows import counted
 from torchkiln.report.tables import columns, plain
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _told(weight: Weight) -> str:
 
 
 def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"
+    return counted(count, "layer")
 
 
 def _others(layer: Layer, row: str, ids: Sequence[str]) -> str:
@@ -60,7 +61,7 @@ def _others(layer: Layer, row: str, ids: Sequence[str]) -> str:
 
 
 def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
+    return counted(count, "row")
 
 
 def size(weight: Weight) -> str:
@@ -88,8 +89,9 @@ def family(found: Family) -> Table:
 
 def family_said(found: Family) -> str:
     """What the rows weigh together, what sharing saves, and which rows could not be planned."""
-    once = f"{_told(found.unique)} with each layer counted once ({found.ratio:.1f} times less)"
-    told = f"{_rows(len(found.plans))}: {_told(found.summed)} in all, {once}. {LEGEND}"
+    once = f", {_told(found.unique)} with each layer counted once ({found.ratio:.1f} times less)"
+    saved = once if len(found.plans) > 1 else ""
+    told = f"{_rows(len(found.plans))}: {_told(found.summed)} in all{saved}. {LEGEND}"
     return "\n".join((told, *_left_out(found)))
 
 

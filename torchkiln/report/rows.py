@@ -60,8 +60,9 @@ def summary(rows: Sequence[Row], *, notes: bool) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """A number of things."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    """A number of things: 1 row, 2 rows, 3 mismatches."""
+    more = "es" if word.endswith(("ch", "s")) else "s"
+    return f"{number} {word}{'' if number == 1 else more}"
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from torchkiln.matrix.nearest import changes
 from torchkiln.matrix.target import GENERIC
+from torchkiln.report.rows import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +60,7 @@ def _judged(found: Explained) -> str:
     warnings = sum(finding.severity == "warning" for finding in found.findings)
     if found.refused or not warnings:
         return "refused" if found.refused else "nothing is wrong with it"
-    return f"it may be built, with {'a warning' if warnings == 1 else f'{warnings} warnings'}"
+    return f"it may be built, with {'a warning' if warnings == 1 else counted(warnings, 'warning')}"
 
 
 def _instead(found: Explained) -> list[str]:
@@ -135,8 +136,8 @@ def plainly(report: ValidationReport) -> str:
     names = ", ".join(check.id for check in missing)
     if report.verdict == "fail":
         return f"{report.target}: fail, by {names}"
-    silent = f"{len(missing)} required checks gave no answer ({names}{f': {reasons}' if reasons else ''})"
-    others = f"{len(report.unselected)} others were not selected"
+    silent = f"{counted(len(missing), 'required check')} gave no answer ({names}{f': {reasons}' if reasons else ''})"
+    others = f"{counted(len(report.unselected), 'other')} not selected"
     unmatched = f"required but unknown: {', '.join(report.unmatched)}"
     parts = ((silent, missing), (others, report.unselected), (unmatched, report.unmatched))
     why = "; ".join(text for text, there in parts if there) or "no check is required"
@@ -146,8 +147,10 @@ def plainly(report: ValidationReport) -> str:
 def selected(report: ValidationReport) -> str:
     """What it means that the selected checks passed."""
     passed = sum(check.status == "pass" for check in report.checks)
+    others = counted(len(report.unselected), "required check")
+    were = "was" if len(report.unselected) == 1 else "were"
     return (
-        f"{passed} selected checks passed; the row's other {len(report.unselected)} required checks were not selected,"
+        f"{counted(passed, 'selected check')} passed; the row's other {others} {were} not selected,"
         " so this is no verdict on the row"
     )
 
