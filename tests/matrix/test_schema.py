@@ -133,6 +133,7 @@ def test_each_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str
     ("stated", "told"),
     [
         ("memory_gb: -40", "gpus.generic.memory_gb: -40 is not possible: it must be more than 0"),
+        ("memory_gb: 4.5", "gpus.generic.memory_gb: 4.5 is no whole number"),
         ("sizing: {cores: -1}", "gpus.generic.sizing.cores: -1 is not possible: it must be more than 0"),
         ("thresholds: {speed.cuda.block: -1}", "gpus.generic.thresholds.speed.cuda.block: -1 is not possible"),
         ("thresholds: {speed.cuda.block: 0.0}", "speed.cuda.block: 0.0 is not possible: it must be more than 0"),
@@ -355,6 +356,7 @@ def test_each_kind_of_base_has_keys_of_its_own(tmp_path: Path) -> None:
     base = load(tmp_path, text).bases["team"]
     assert (base.kind, base.image, base.packages) == ("registry", f"example.org/base@{digest}", ())
     for old, new, told in (
+        ("example.org", "me:hunter2@example.org", "bases.team.image: '***@example.org/base@sha256:"),
         (f"@{digest}", ":latest", "bases.team.image: 'example.org/base:latest' is not HOST/REPOSITORY@sha256:"),
         ("kind: registry,", "kind: registry, suite: bookworm,", "bases.team.suite: unknown key"),
         ("kind: registry, ", "", "bases.team.kind: is missing: one of debian, registry, dockerfile"),

@@ -58,7 +58,8 @@ def _by_digest(text: str) -> str:
     try:
         reference.parse(text)
     except ImageError as error:
-        raise ValueError(f"{text!r} is {error.what}: {error.remedy}") from None
+        shown = re.sub(r"^.*@(?!sha256:)", "***@", text)  # no user name, no password
+        raise ValueError(f"{shown!r} is {error.what}: {error.remedy}") from None
     return text
 
 

@@ -21,7 +21,7 @@ PLAIN = {"missing": "is missing", "too_short": "is empty, so nothing would be {}
 """What pydantic's kinds of mistake are called here."""
 NAMED = {"releases", "accelerators", "gpus", "flavours", "bases"}
 """Keys of a product that hold names."""
-NUMBERS = {"string_type", "greater_than", "finite_number"}
+NUMBERS = {"string_type", "int_type", "greater_than", "finite_number"}
 """Kinds of mistake that are about a number."""
 LARGEST = 100_000
 """Values in the whole file, aliases written out."""
@@ -149,6 +149,8 @@ def _fault(problem: ErrorDetails) -> str:
 
 def _misplaced(kind: str, text: str, loc: Loc) -> str:
     """What is wrong with a number."""
+    if kind == "int_type":
+        return f"{text} is no whole number"
     if kind != "string_type":
         return f"{text} is not possible: it must be more than 0, and finite"
     if _is_name(loc):
