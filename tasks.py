@@ -31,7 +31,7 @@ from torchkiln.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invoke.context import Context
 
@@ -157,6 +157,14 @@ def rows(patterns: Sequence[str], family: Matrix | None = None, extra: str = "")
     if not patterns:
         raise UsageError("no target was named", remedy="--target ID or --target 'GLOB'; ./inv matrix lists them")
     return selected(family or schema.load(ROOT / "matrix.yaml"), patterns, extra)
+
+
+def hold_apart(*kinds: Mapping[str, bool]) -> None:
+    """UsageError for options of two kinds, of which only one can be meant."""
+    given = [names for kind in kinds if (names := [name for name, wanted in kind.items() if wanted])]
+    if len(given) > 1:
+        words = " and ".join(names[0] for names in given)
+        raise UsageError(f"{words} contradict each other", remedy=f"{given[0][0]} alone, or without it")
 
 
 def selected(family: Matrix, patterns: Sequence[str], extra: str = "") -> tuple[Target, ...]:
@@ -384,6 +392,8 @@ def lock(
     from torchkiln.lock import rows as locks
     from torchkiln.matrix import schema
 
+    writing = {"--base": base, "--upgrade": upgrade, "--markdown": markdown, "--from-facts": from_facts}
+    hold_apart({"--check": check}, {"--requirements": requirements}, writing)
     family = schema.load(ROOT / "matrix.yaml")
     if check:
         chosen = selected(family, target, extra_requirements)
@@ -394,8 +404,10 @@ def lock(
         show(locks.text(LOCKS, one_row(target, extra_requirements)).removesuffix("\n"))
     else:
         chosen, options = rows(target, family, extra_requirements), {"upgrade": upgrade, "from_facts": from_facts}
-        changed = pipeline.relock(project(), chosen, every=family.targets, bases=base, **options)
-        show(difference.markdown(changed) if markdown else difference.plain(changed))
+        made = pipeline.relock(project(), chosen, every=family.targets, bases=base, **options)
+        if made.changed:
+            show(difference.markdown(made.changed) if markdown else difference.plain(made.changed))
+        made.refuse()
 
 
 @task(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import loopback
 from tests.kiln import ROOT
 from torchkiln import home as homes
 from torchkiln import pipeline
 from torchkiln.errors import LockError, MatrixError, StoreError
 from torchkiln.home import Home
+from torchkiln.layers.base import table as userlands
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.renew import Renewed
@@ -23,8 +25,10 @@ from torchkiln.plan import LOCK_LABEL
 from torchkiln.project import Project
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.loopback import Index
     from torchkiln.matrix.target import Target
 
 MATRIX = schema.load(ROOT / "matrix.yaml")
@@ -121,3 +125,62 @@ def test_an_image_of_another_list_of_the_same_name_is_not_used(project: Project,
             assert row.extra
             assert raised.value.where == str(row.extra.file)
             assert raised.value.remedy == f"./inv build {fit.options(row)}"
+
+
+SMALL = schema.load(ROOT / "tests" / "matrix" / "small.yaml").targets
+GOOD, *LACKING = [
+    replace(row, release=replace(row.release, torchvision="", torchaudio="", companions=("setuptools", "numpy<2.3")))
+    for row in SMALL
+    if row.id in {"torch25-cu124", "torch26-cu124", "torch28-cu128"}
+]
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    """An index on this machine that has the torch of one row in three."""
+    with loopback.serve() as served:
+        served.add("torch", "2.5.1", "cp311-cp311-manylinux1_x86_64")
+        served.add("setuptools", "70.0")
+        served.add("numpy", "2.2.6")
+        yield served
+
+
+@pytest.fixture
+def checkout(project: Project, index: Index, tmp_path: Path) -> Project:
+    """A checkout without locks, whose index is on this machine."""
+    (tmp_path / "checkout" / "images" / "locks").mkdir(parents=True)
+    return replace(project, root=tmp_path / "checkout", environment=index.environment(tmp_path))
+
+
+def test_a_row_that_cannot_be_locked_stops_no_other(checkout: Project) -> None:
+    """What could be written is; then there is one error that names each row that has no lock now, and why."""
+    family = [LACKING[0], GOOD, LACKING[1]]
+    made = pipeline.relock(checkout, family, every=family)
+    assert [path.name for path in checkout.locks.iterdir()] == [GOOD.lock_name]
+    assert [part.file for part in made.changed] == [GOOD.lock_name]
+    with pytest.raises(LockError) as raised:
+        made.refuse()
+    assert raised.value.what.startswith("2 of 3 lock files could not be written:\n  torch26-cu124: ")
+    assert "\n  torch28-cu128: " in raised.value.what
+    alone = pipeline.relock(checkout, LACKING[:1], every=family)
+    with pytest.raises(LockError, match=r"^uv cannot resolve it"):
+        alone.refuse()
+
+
+def test_wheels_that_are_locked_are_not_asked_for_again_with_a_base(
+    checkout: Project, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package list can be written where no index is in reach; a stale lock, and an upgrade, ask all the same."""
+    row = GOOD
+    pipeline.relock(checkout, [row], every=[row]).refuse()
+    listed = rows.packages(ROOT / "images" / "locks", PLAIN)
+    monkeypatch.setattr(userlands, "lock", lambda *_: listed)  # the real one needs root and an archive
+    index.down.add("simple")
+    made = pipeline.relock(checkout, [row], every=[row], bases=True)
+    made.refuse()
+    assert made.changed == ()
+    assert checkout.base_lock(row).exists()
+    stale = replace(row, release=replace(row.release, companions=("setuptools", "numpy<2.2")))
+    for chosen, upgrade in ((stale, False), (row, True)):
+        with pytest.raises(LockError, match="uv cannot resolve it"):
+            pipeline.relock(checkout, [chosen], every=[chosen], bases=True, upgrade=upgrade).refuse()

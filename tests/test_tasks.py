@@ -263,3 +263,24 @@ def test_additions_name_another_row(tmp_path: Path) -> None:
     (row,) = tasks.rows([LOCKED[0]], extra=str(file))
     assert row.id == f"{LOCKED[0]}-with-app"
     assert tasks.one_row([row.id], str(file)) == row
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"check": True, "requirements": True},
+        {"check": True, "markdown": True},
+        {"check": True, "upgrade": True},
+        {"check": True, "base": True},
+        {"requirements": True, "upgrade": True},
+        {"requirements": True, "from_facts": True},
+    ],
+)
+def test_options_of_lock_that_contradict_each_other_are_refused(
+    capsys: pytest.CaptureFixture[str], options: dict[str, bool]
+) -> None:
+    """Checking, printing and writing are three things, and one is asked for at a time."""
+    with pytest.raises(UsageError, match="contradict each other") as raised:
+        printed(capsys, tasks.lock, LOCKED[0], **options)
+    for name in options:
+        assert f"--{name.replace('_', '-')}" in raised.value.what

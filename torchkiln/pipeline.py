@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from torchkiln import assembly, fetch, rootfs, sharing, validation
 from torchkiln.console import note, progress, step, warn
 from torchkiln.engines import table
-from torchkiln.errors import ImageError, LockError, MatrixError, PlanError, StaleLockError, StoreError, VerifyError
+from torchkiln.errors import (
+    ImageError,
+    LockError,
+    MatrixError,
+    PlanError,
+    StaleLockError,
+    StoreError,
+    TorchkilnError,
+    VerifyError,
+)
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import table as userlands
@@ -33,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from torchkiln.engines import Engine
-    from torchkiln.errors import TorchkilnError
     from torchkiln.layers.base import BaseResult
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.difference import Difference
@@ -97,6 +105,30 @@ def family(project: Project, targets: Sequence[Target], known: Facts) -> Family:
     return sharing.family(plans, made, left_out)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocked:
+    """What `relock` did."""
+
+    changed: tuple[Difference, ...]
+    failed: Mapping[str, TorchkilnError]
+    """By the rows, or the base, of each file that could not be written."""
+    asked: int
+    """How many files were to be written."""
+
+    def refuse(self) -> None:
+        """One error for all that failed, of the first one's kind."""
+        if not self.failed:
+            return
+        first, *others = self.failed.values()
+        if self.asked == 1:
+            raise first
+        told = "".join(f"\n  {name}: {error.what}" for name, error in self.failed.items())
+        where = dict.fromkeys(error.where for error in (first, *others) if error.where)
+        remedies = dict.fromkeys(error.remedy for error in (first, *others) if error.remedy)
+        what = f"{len(self.failed)} of {self.asked} lock files could not be written:{told}"
+        raise type(first)(what, where="; ".join(where), remedy="; ".join(remedies))
+
+
 def relock(
     project: Project,
     targets: Sequence[Target],
@@ -105,22 +137,34 @@ def relock(
     bases: bool = False,
     upgrade: bool = False,
     from_facts: bool = False,
-) -> tuple[Difference, ...]:
+) -> Relocked:
     """Write the locks of rows, and on request their bases' package lists; what changed in each part of each file.
 
-    `every` are all rows there are. Nothing is written before everything is resolved; MatrixError for a row that the
-    facts refuse.
+    `every` are all rows there are. A file is written when all that stands in it is resolved; one that cannot be leaves
+    the others alone. With bases, wheels that are locked as the rows stand are not asked for again.
     """
-    _refuse(project, targets)
     targets = renew.within_facts(targets) if from_facts else targets
     how = asking.of(project.environment, upgrade=upgrade, from_facts=from_facts)
+    wheels = renew.missing(project.locks, targets) if bases and not upgrade else targets
+    changed: list[Difference] = []
+    failed: dict[str, TorchkilnError] = {}
+    names = dict.fromkeys(row.lock_name for row in wheels)
+    listed = {project.base_lock(row): row for row in targets} if bases else {}
     with project.home.lock("use", shared=True):
-        renewed = renew.files(project.locks, every, targets, how)
-        listed = {project.base_lock(row): row for row in targets} if bases else {}
-        packages = {path: userlands.lock(project, row) for path, row in listed.items()}
-    for path, lock in packages.items():
-        write_atomically(path, baselock.render(lock).encode())
-    return _written(renewed)
+        for name in names:
+            sharing = [row for row in wheels if row.lock_name == name]
+            try:
+                _refuse(project, sharing)
+                changed += _written(renew.files(project.locks, every, sharing, how))
+            except TorchkilnError as error:
+                failed[", ".join(row.id for row in sharing)] = error
+        for path, row in listed.items():
+            try:
+                _refuse(project, [row])
+                write_atomically(path, baselock.render(userlands.lock(project, row)).encode())
+            except TorchkilnError as error:
+                failed[f"base {row.base.name}"] = error
+    return Relocked(changed=tuple(changed), failed=failed, asked=len(names) + len(listed))
 
 
 def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:

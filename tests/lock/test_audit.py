@@ -54,6 +54,8 @@ def test_rows_that_use_the_same_parts_are_one_finding(locks: Path) -> None:
     alike = [row for row in MATRIX if row.lock_name == ROW.lock_name and not row.flavour.requirements]
     assert len(alike) > 1
     assert len(audit.audit(locks, alike, alike).locked) == len(alike)
+    assert f"{len(alike)} rows are locked, 0 unlocked" in audit.plain(audit.audit(locks, alike, alike))
+    assert "1 row is locked, 0 unlocked" in audit.plain(audit.audit(locks, alike, alike[:1]))
     (locks / ROW.lock_name).write_text("rubbish\n")
     assert len(audit.audit(locks, alike, alike).problems) == 1
 

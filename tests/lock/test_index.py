@@ -273,3 +273,13 @@ def test_an_index_that_fails_leads_to_no_other(index: Index, tmp_path: Path, fau
         asked(index, tmp_path, CUDA, UV_HTTP_TIMEOUT="1")
     assert not {"simple/torch", "whl/rocm6.4/torch", "whl/cpu/torch"} & set(index.visited)
     assert "TORCHKILN_PYTORCH_INDEX" in raised.value.remedy
+
+
+@pytest.mark.parametrize("named", ["http://127.0.0.1:1/whl/", "http://me:hunter2@127.0.0.1:1/whl", "nowhere"])
+def test_a_mirror_that_cannot_be_asked_is_called_by_its_variable(index: Index, tmp_path: Path, named: str) -> None:
+    """However its address is written; uv's own words come without its own `error:` in front."""
+    with pytest.raises(LockError) as raised:
+        asked(index, tmp_path, CUDA, TORCHKILN_PYTORCH_INDEX=named)
+    assert "TORCHKILN_PYTORCH_INDEX" in raised.value.remedy
+    assert "error: " not in raised.value.what.replace("client error: ", "")
+    assert "hunter2" not in str(raised.value)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import Inputs
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
-"""TORCHKILN_PYTORCH_INDEX names a mirror of it instead."""
+MIRROR = "TORCHKILN_PYTORCH_INDEX"
+"""Names a mirror of it instead."""
 NEWEST_MINOR = 40
 """Of glibc 2, the newest that uv has a platform for."""
 BUILT = (*TRIO, "pytorch-triton-rocm", "triton-rocm")
@@ -120,7 +121,8 @@ def _warnings(
     if "os error 28" in messages:  # ENOSPC, as Rust prints it
         raise HostError("the disk is full while uv asks the index", where=messages[-300:], remedy=ROOM)
     if done.returncode != 0:
-        raise LockError(f"uv cannot resolve it:\n{messages}", remedy=_remedy(messages, asked.index, environment))
+        said = re.sub(r"^error: ", "", messages, flags=re.MULTILINE)
+        raise LockError(f"uv cannot resolve it:\n{said}", remedy=_remedy(messages, asked.index, environment))
     warnings = [line.removeprefix("warning: ") for line in messages.splitlines() if line.startswith("warning:")]
     if fresh:
         pinned = tuple(f"`{text}`" for text in constraints)  # what a lock has already is used, with a warning
@@ -136,7 +138,7 @@ def _platform(arch: str, glibc: str) -> str:
 
 def root(environment: Mapping[str, str]) -> str:
     """Address of the PyTorch index, without a variant's folder."""
-    return environment.get("TORCHKILN_PYTORCH_INDEX") or PYTORCH_INDEX
+    return environment.get(MIRROR) or PYTORCH_INDEX
 
 
 def page(folder: str, environment: Mapping[str, str]) -> str:
@@ -146,9 +148,11 @@ def page(folder: str, environment: Mapping[str, str]) -> str:
 
 def _remedy(messages: str, folder: str, environment: Mapping[str, str]) -> str:
     unreachable = "Failed to fetch" in messages or "error sending request" in messages
-    if folder != "default" and (network.redact(root(environment)) in messages or re.search(UNKNOWN, messages)):
+    mirror = urlsplit(root(environment))
+    place = mirror.netloc.rpartition("@")[2] + mirror.path.rstrip("/")  # uv may write the address otherwise
+    if folder != "default" and (not mirror.netloc or place in messages or re.search(UNKNOWN, messages)):
         asked = f"nothing else is asked for what is built for {folder}, unless facts.yaml has enough for --from-facts"
-        return f"check the network and TORCHKILN_PYTORCH_INDEX; {asked}"
+        return f"check the network and {MIRROR}; {asked}"
     if unreachable:
         return "check the network, UV_DEFAULT_INDEX, HTTPS_PROXY and SSL_CERT_FILE"
     return "change the versions in matrix.yaml"

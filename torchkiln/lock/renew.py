@@ -82,6 +82,19 @@ def missing_additions(folder: Path, chosen: Iterable[Target]) -> tuple[Target, .
     return tuple(row for row in chosen if row.id in below and not _usable(row, *rows.files(folder, row)))
 
 
+def missing(folder: Path, chosen: Iterable[Target]) -> tuple[Target, ...]:
+    """The rows whose wheels are not locked as the rows stand; a file that is none locks nothing."""
+    return tuple(row for row in chosen if not _locked(folder, row))
+
+
+def _locked(folder: Path, row: Target) -> bool:
+    try:
+        rows.read(folder, row)
+    except (LockError, StaleLockError):
+        return False
+    return True
+
+
 def plain(row: Target) -> Target:
     """A row without a user's additions."""
     return replace(row, extra=None)
