@@ -36,6 +36,7 @@ def test_every_container_check_has_a_sabotage() -> None:
     assert provable == {sabotage.check for sabotage in SABOTAGES}
 
 
+@pytest.mark.network  # the compiler's wheels
 @pytest.mark.sandbox
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=[f"{each.check}:{each.reason}" for each in SABOTAGES])
 def test_sabotage_turns_its_check_red(sabotage: Sabotage, ground: Ground, tmp_path: Path) -> None:
@@ -44,6 +45,7 @@ def test_sabotage_turns_its_check_red(sabotage: Sabotage, ground: Ground, tmp_pa
     assert caught.by(sabotage), caught
 
 
+@pytest.mark.network
 @pytest.mark.sandbox
 def test_compiler_that_is_sabotaged_was_sound(devel_image: BuiltImage, tmp_path: Path) -> None:
     """What turns devel.nvcc red is the sabotage: without it, the check passes on that very image."""
