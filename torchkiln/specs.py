@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torchkiln.lock import baselock
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import canonical
 
@@ -45,7 +46,7 @@ class BaseSpec:
     """Digest of the files of images/bases/<kind>; the builder refuses a spec that names others."""
     arch: str = "x86_64"
     """Machine whose packages it holds, as `uname -m` says."""
-    relock: str = field(default="./inv lock --target ID --base", compare=False)
+    relock: str = field(default=baselock.COMMAND, compare=False)
     """The command that accepts what the archive has now; no part of the key."""
 
     @property
@@ -99,7 +100,7 @@ class AdoptionSpec:
     recipe: str = ""
     """Digest of the files of images/bases/foreign."""
     arch: str = "x86_64"
-    relock: str = field(default="./inv lock --target ID --base", compare=False)
+    relock: str = field(default=baselock.COMMAND, compare=False)
     """The command that accepts what the image has now; no part of the key."""
 
     @property
