@@ -1,9 +1,10 @@
 """What is cached and where: $TORCHKILN_HOME, its file locks, and the index from layer keys to layers.
 
-Layout: wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer), rootfs/ (unpacked layers, merged
-trees), facts/ (what checks read of layers), locks/, tmp/. Everything is written under a temporary name in the same
-file system and renamed, so a kill at any instant leaves only whole files and forgotten temporaries, which `gc`
-removes. What a power cut could damage unseen is fsynced first, but for rootfs/ (see `rootfs.unpack.once`).
+Layout: wheels/ by sha256, store/ (OCI image layout), index/ (layer key → layer), boundaries/ (how a wheel's layer is
+made again without inflating), rootfs/ (unpacked layers, merged trees), facts/ (what checks read of layers), locks/,
+tmp/. Everything is written under a temporary name in the same file system and renamed, so a kill at any instant
+leaves only whole files and forgotten temporaries, which `gc` removes. What a power cut could damage unseen is fsynced
+first, but for rootfs/ (see `rootfs.unpack.once`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Home:
     def facts(self) -> Path:
         """What static checks read of each layer, one JSON file per diff_id."""
         return self.root / "facts"
+
+    @property
+    def boundaries(self) -> Path:
+        """Where the deflate blocks of each converted wheel end, one file per sha256 of a wheel."""
+        return self.root / "boundaries"
 
     @property
     def temporary(self) -> Path:

@@ -21,7 +21,7 @@ import pytest
 
 from tests.toys import SITE, make_wheel, pin, record_line, spec, unpacked
 from torchkiln import process
-from torchkiln.errors import ConflictError, HostError, WheelError
+from torchkiln.errors import ConflictError, HostError, VerifyError, WheelError
 from torchkiln.layers import inflate, wheel
 from torchkiln.oci.store import Store
 
@@ -671,3 +671,21 @@ def test_what_a_wheel_asks_for_is_read_from_its_metadata(tmp_path: Path) -> None
     assert wheel.requirements(make_wheel(tmp_path, requires=asked)) == asked
     described = (*asked, "last\n\nRequires-Dist: prose")
     assert wheel.requirements(make_wheel(tmp_path, "other", requires=described)) == (*asked, "last")
+
+
+def test_a_layer_that_is_not_the_known_one_is_an_error(store: Store, tmp_path: Path) -> None:
+    """It names the layer, its wheels and both digests, and is not kept."""
+    made, paths = spec(make_wheel(tmp_path))
+    other = build(Store(tmp_path / "other"), make_wheel(tmp_path / "b", version="2.0"))
+    with pytest.raises(VerifyError, match=rf"toy 1\.0 .*expected {other.descriptor.digest}, made sha256:") as caught:
+        wheel.build(store, made, paths, known=other)
+    assert "toy-1.0-py3-none-any.whl" in caught.value.where
+    assert list(store.blobs.iterdir()) == []
+
+
+def test_a_known_layer_is_the_same_layer(store: Store, tmp_path: Path) -> None:
+    """Alone and among many."""
+    one, paths = spec(make_wheel(tmp_path))
+    made = wheel.build(store, one, paths)
+    assert wheel.build(Store(tmp_path / "b"), one, paths, known=made) == made
+    assert wheel.build_all(Store(tmp_path / "c"), [one], paths, known={one.key: made}) == (made,)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from contextlib import ExitStack
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
-from torchkiln.errors import ConflictError
+from torchkiln.errors import ConflictError, VerifyError
 from torchkiln.layers import install, members, pool
 from torchkiln.layers.archive import Archive, Entry, layer, order
 from torchkiln.layers.inflate import BUFFER, CorruptStreamError
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
     from torchkiln.specs import WheelSpec
 
 
-def build(store: Store, spec: WheelSpec, paths: Mapping[str, Path]) -> Layer:
-    """The layer of a spec's wheels, found by sha256 in `paths`.
+def build(
+    store: Store,
+    spec: WheelSpec,
+    paths: Mapping[str, Path],
+    *,
+    known: Layer | None = None,
+    boundaries: Path | None = None,  # noqa: ARG001  the folder where block boundaries of wheels are remembered
+) -> Layer:
+    """The layer of a spec's wheels, found by sha256 in `paths`; VerifyError if it is not the `known` one.
 
     WheelError if a wheel is damaged, lies about its content, or asks for something unsafe; ConflictError if two
     write one path with different content. Then no layer appears in the store.
@@ -52,7 +60,20 @@ def build(store: Store, spec: WheelSpec, paths: Mapping[str, Path]) -> Layer:
             for path in sorted(files, key=order):
                 _add(archive, *files[path])
 
-        return layer(store, spec.title, fill)
+        made = layer(store, spec.title, fill)
+    if known is not None and made.descriptor.digest != known.descriptor.digest:
+        store.discard(made.descriptor.digest)
+        raise _differs(spec, known, made)
+    return made
+
+
+def _differs(spec: WheelSpec, known: Layer, made: Layer) -> VerifyError:
+    return VerifyError(
+        f"the layer of {spec.title} is not the one that is locked: expected {known.descriptor.digest}, "
+        f"made {made.descriptor.digest}",
+        where=f"{spec.key}, wheels {', '.join(pin.filename for pin in spec.pins)}, layer format {spec.FORMAT}",
+        remedy="lock the layers again, if Torchkiln's layer format was changed on purpose",
+    )
 
 
 def _add(archive: Archive, file: File, wheel: Zip) -> None:
@@ -140,6 +161,13 @@ def _refuse_clashes(written: Mapping[Pin, Mapping[str, str]]) -> None:
         )
 
 
+def job(
+    store: Store, spec: WheelSpec, paths: Mapping[str, Path], known: Layer | None = None, boundaries: Path | None = None
+) -> Layer:
+    """`build` with its arguments by place, as a pool of workers takes them."""
+    return build(store, spec, paths, known=known, boundaries=boundaries)
+
+
 def build_all(
     store: Store,
     specs: Sequence[WheelSpec],
@@ -147,15 +175,21 @@ def build_all(
     done: Callable[[WheelSpec, Layer], None] = lambda _spec, _layer: None,
     *,
     workers: int = 0,
+    known: Mapping[str, Layer] = MappingProxyType({}),
+    boundaries: Path | None = None,
 ) -> tuple[Layer, ...]:
     """The layers of all specs, in their order, built in parallel, largest first; `done` hears of each as it ends.
 
-    `workers` 0 means one for each processor. The first error of `build` ends the others' work and is raised.
+    `workers` 0 means one for each processor. `known` has layers by their specs' keys. The first error of `build`
+    ends the others' work and is raised.
     """
     largest = sorted(specs, key=lambda spec: (-sum(pin.weight for pin in spec.pins), spec.key))
-    jobs = [(store, spec, {pin.sha256: paths[pin.sha256] for pin in spec.pins}) for spec in largest]
+    jobs = [
+        (store, spec, {pin.sha256: paths[pin.sha256] for pin in spec.pins}, known.get(spec.key), boundaries)
+        for spec in largest
+    ]
     built: dict[str, Layer] = {}
-    for index, made in pool.each(build, jobs, workers=workers):
+    for index, made in pool.each(job, jobs, workers=workers):
         built[largest[index].key] = made
         done(largest[index], made)
     return tuple(built[spec.key] for spec in specs)
