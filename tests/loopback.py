@@ -104,7 +104,7 @@ class Index:
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """File name, or page (`whl/cpu/torch`) → what the next requests for it meet; see Handler.file, Handler.page and
     Handler.reply; `!` stays."""
-    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=10))
+    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=60))
     """Where `together` waits for a second request, before both meet 404."""
     down: set[str] = field(default_factory=set)
     """Folders that answer 503."""

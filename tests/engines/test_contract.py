@@ -123,7 +123,7 @@ def test_temporary_folders(engine: Engine, toy: Image) -> None:
 def test_no_network(engine: Engine, toy: Image) -> None:
     """Unless asked for, there is the loopback interface alone, and it answers to `localhost`."""
     assert said(engine, toy, "ls /sys/class/net 2>/dev/null || awk 'NR>2 {print $1}' /proc/net/dev").strip(":") == "lo"
-    script = "(nc -l -p 7000 -e echo hi &) ; sleep 0.2; nc localhost 7000"
+    script = "nc -l -p 7000 -e echo hi & until nc localhost 7000 2>/dev/null; do sleep 0.05; done"
     assert said(engine, toy, script) == "hi"
 
 
@@ -131,7 +131,7 @@ def test_no_network(engine: Engine, toy: Image) -> None:
 def test_time_limit(engine: Engine, toy: Image) -> None:
     """A command that outstays its time gets TERM first, and the outcome says so."""
     script = "trap 'echo bye; exit 3' TERM; while :; do sleep 0.05; done"
-    outcome = engine.run(toy, Command(argv=("sh", "-c", script), limits=Limits(seconds=1)))
+    outcome = engine.run(toy, Command(argv=("sh", "-c", script), limits=Limits(seconds=3)))
     assert (outcome.timed_out, outcome.status, outcome.stdout) == (True, 3, b"bye\n")
 
 
@@ -139,7 +139,7 @@ def test_time_limit(engine: Engine, toy: Image) -> None:
 def test_one_that_will_not_end(engine: Engine, toy: Image) -> None:
     """TERM ignored is followed by KILL."""
     outcome = engine.run(
-        toy, Command(argv=("sh", "-c", "trap '' TERM; sleep 60; sleep 60"), limits=Limits(seconds=0.5))
+        toy, Command(argv=("sh", "-c", "trap '' TERM; sleep 60; sleep 60"), limits=Limits(seconds=2))
     )
     assert (outcome.timed_out, outcome.status) == (True, 137)
 

@@ -18,7 +18,7 @@ from validate.expect import Expect
 SUITE = Path(__file__).parents[2] / "validate"
 HEAD = """
 from validate.model import GPU, Check, host_fault, passed, failed, not_run
-CHECK = Check(title="t", explanation="do this", seconds=3{more})
+CHECK = Check(title="t", explanation="do this"{more})
 """
 
 Asked = tuple[int, str, dict[str, dict[str, Any]]]
@@ -37,7 +37,7 @@ def ask(tmp_path: Path) -> Ask:
             path.unlink()
         for name, (more, body) in checks.items():
             lines = textwrap.indent(textwrap.dedent(body), "    ")
-            text = HEAD.format(more=more) + f"def run(expect, context):\n{lines}\n"
+            text = HEAD.format(more=more if "seconds=" in more else f", seconds=60{more}") + f"def run(expect, context):\n{lines}\n"
             (suite / "checks" / f"{name}.py").write_text(text)
         expected = tmp_path / "expect.json"
         expected.write_text(json.dumps({"schema": 1, "required": ["*"], **row}))
@@ -81,7 +81,7 @@ def test_all_passed(ask: Ask) -> None:
 )
 def test_one_bad_check_leaves_the_others_alone(ask: Ask, body: str, status: str, reason: str) -> None:
     """Whatever a check does, it gets a status with a reason, and its neighbour still passes."""
-    code, verdict, found = ask({"a_bad": ("", body), "b_good": GOOD})
+    code, verdict, found = ask({"a_bad": (", seconds=3" * ("sleep" in body), body), "b_good": GOOD})
     assert found["a.bad"]["status"] == status
     assert reason in found["a.bad"]["reason"]
     assert found["b.good"]["status"] == "pass"
@@ -180,7 +180,7 @@ def test_nothing_of_a_check_lives_on(ask: Ask, tmp_path: Path) -> None:
     open({str(note)!r}, "w").write(str(child.pid))
     time.sleep(600)
     """
-    _, _, found = ask({"a_slow": ("", body)})
+    _, _, found = ask({"a_slow": (", seconds=3", body)})
     assert "no answer within" in found["a.slow"]["reason"]
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)
