@@ -138,9 +138,7 @@ def test_time_limit(engine: Engine, toy: Image) -> None:
 @each
 def test_one_that_will_not_end(engine: Engine, toy: Image) -> None:
     """TERM ignored is followed by KILL."""
-    outcome = engine.run(
-        toy, Command(argv=("sh", "-c", "trap '' TERM; sleep 60; sleep 60"), limits=Limits(seconds=2))
-    )
+    outcome = engine.run(toy, Command(argv=("sh", "-c", "trap '' TERM; sleep 60; sleep 60"), limits=Limits(seconds=2)))
     assert (outcome.timed_out, outcome.status) == (True, 137)
 
 

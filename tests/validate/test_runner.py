@@ -37,7 +37,10 @@ def ask(tmp_path: Path) -> Ask:
             path.unlink()
         for name, (more, body) in checks.items():
             lines = textwrap.indent(textwrap.dedent(body), "    ")
-            text = HEAD.format(more=more if "seconds=" in more else f", seconds=60{more}") + f"def run(expect, context):\n{lines}\n"
+            text = (
+                HEAD.format(more=more if "seconds=" in more else f", seconds=60{more}")
+                + f"def run(expect, context):\n{lines}\n"
+            )
             (suite / "checks" / f"{name}.py").write_text(text)
         expected = tmp_path / "expect.json"
         expected.write_text(json.dumps({"schema": 1, "required": ["*"], **row}))
