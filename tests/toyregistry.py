@@ -7,6 +7,7 @@ import gzip
 import http.server
 import io
 import json
+import re
 import secrets
 import socket
 import struct
@@ -158,9 +159,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.hand_out(parse_qs(parts.query))
             return
         if self.let_in("pull"):
-            kind, name = parts.path.removeprefix(f"/v2/{REPOSITORY}/").split("/", 1)
+            repository, kind, name = re.findall(r"^/v2/(.+?)/(blobs|manifests)/(.+)$", parts.path)[0]
             if name.startswith("uploads/"):
                 self.tell(name.removeprefix("uploads/"))
+            elif repository != REPOSITORY:
+                self.part(self.toy.others[name], "application/octet-stream", cut=False)
             else:
                 self.serve(kind, name)
 

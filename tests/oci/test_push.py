@@ -22,11 +22,12 @@ import pytest
 from tests import toyregistry
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import HashMismatchError, ImageError, PushError, StoreError, TorchkilnError
+from torchkiln.oci import delivery, session, upload
 from torchkiln.oci import digest as digests
 from torchkiln.oci import push as push_module
-from torchkiln.oci import session, upload
+from torchkiln.oci.copying import copy
 from torchkiln.oci.image import PLAIN_TYPE, Config, Image, Layer, manifest_descriptor
-from torchkiln.oci.push import Pushed, copy, push
+from torchkiln.oci.push import Pushed, push
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -389,7 +390,7 @@ def test_progress_is_told(
     toy: Toy, image: Image, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each blob when it is done, a large one before that; on stderr."""
-    monkeypatch.setattr(push_module, "TOLD", 4 << 20)
+    monkeypatch.setattr(delivery, "TOLD", 4 << 20)
     pushed(toy, image, store)
     said = capsys.readouterr()
     assert said.out == ""

@@ -20,9 +20,10 @@ import pytest
 from tests.toyregistry import tar
 from torchkiln.errors import PushError
 from torchkiln.oci import digest as digests
+from torchkiln.oci.copying import copy
 from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer, manifest_descriptor
 from torchkiln.oci.pull import pull
-from torchkiln.oci.push import copy, push
+from torchkiln.oci.push import push
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:

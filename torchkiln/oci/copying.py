@@ -1,0 +1,93 @@
+"""Put an image or index of one registry into another, byte for byte: blobs streamed or mounted, the tag last."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchkiln import console
+from torchkiln.errors import ImageError, PushError
+from torchkiln.oci import digest as digests
+from torchkiln.oci import document as documents
+from torchkiln.oci.delivery import delivering
+from torchkiln.oci.image import Descriptor
+from torchkiln.oci.naming import name
+from torchkiln.oci.pull import LARGEST_LAYER
+from torchkiln.oci.push import at, pushed
+from torchkiln.oci.reference import parse
+from torchkiln.oci.registry import INDEX_TYPES, MANIFEST_TYPES, connected
+from torchkiln.oci.upload import CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from torchkiln.oci.delivery import Delivery, Sleep
+    from torchkiln.oci.document import Manifest
+    from torchkiln.oci.push import Pushed
+    from torchkiln.oci.registry import Registry
+    from torchkiln.oci.upload import How
+
+
+def copy(
+    source: str,
+    to: str,
+    *,
+    environment: Mapping[str, str],
+    siblings: Sequence[str] = (),
+    plain: Collection[str] = (),
+    sleep: Sleep | None = None,
+    chunk: int = CHUNK,
+) -> Pushed:
+    """Put the image or index at `HOST/REPOSITORY@sha256:…` at `HOST/REPOSITORY[:TAG]`, byte for byte.
+
+    Blobs are streamed; within one registry they are mounted if it allows that. Otherwise as `push`.
+    """
+    origin, place = parse(source), at(to, plain)
+    origin = replace(origin, plain=origin.host in plain)
+    if origin.host == place.host and origin.repository != place.repository:
+        siblings = (origin.repository, *siblings)
+    done: list[tuple[Descriptor, How]] = []
+    with (
+        connected(origin, environment, failure=PushError) as old,
+        delivering(place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk) as delivery,
+        console.step(f"copy {source} to {to}"),
+    ):
+        if sleep:
+            old.sleep = sleep
+        data, media_type = old.manifest(origin.digest)
+        for child, child_type in (*_children(old, data, media_type), (data, media_type)):
+            if child_type in MANIFEST_TYPES:
+                done = _deliver(old, delivery, documents.manifest(child))
+            name(delivery.registry, digests.of_bytes(child), child, child_type)
+        name(delivery.registry, place.tag, data, media_type)
+    return pushed(place, origin.digest, done)
+
+
+def _deliver(old: Registry, delivery: Delivery, manifest: Manifest) -> list[tuple[Descriptor, How]]:
+    """What was done for the blobs of the manifest and all before it; ImageError for sizes that no blob has."""
+    blobs = sorted((*manifest.layers, manifest.config), key=lambda blob: -blob.size)
+    wrong = [blob.digest for blob in blobs if not 0 <= blob.size <= LARGEST_LAYER]
+    if wrong:
+        raise ImageError(f"no blob has the size stated for {wrong[0]}", where=old.where)
+    for blob in blobs:
+        delivery.submit(blob, partial(old.pieces, blob))
+    return delivery.wait()
+
+
+def _children(registry: Registry, data: bytes, media_type: str) -> list[tuple[bytes, str]]:
+    """The manifests of an index, none of a manifest; ImageError for anything else."""
+    if media_type in MANIFEST_TYPES:
+        return []
+    if media_type not in INDEX_TYPES:
+        raise ImageError(f"a manifest of type {media_type or 'unknown'}", where=registry.where)
+    try:
+        entries = [Descriptor.from_json(entry) for entry in json.loads(data)["manifests"]]
+    except documents.MALFORMED as error:
+        raise ImageError(f"not an image index: {error!r}", where=registry.where) from error
+    found = [registry.manifest(entry.digest) for entry in entries]
+    odd = sorted({kind for _, kind in found if kind not in MANIFEST_TYPES})
+    if odd:
+        raise ImageError(f"the index lists {', '.join(odd)}", where=registry.where, remedy="copy the images in it")
+    return found

@@ -1,0 +1,129 @@
+"""Blobs on their way to a repository: each once, some at a time, and the first failure ends all."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchkiln import console
+from torchkiln.oci.registry import CONNECTIONS, connected
+from torchkiln.oci.upload import CHUNK, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from torchkiln.errors import TorchkilnError
+    from torchkiln.oci.digest import Digest
+    from torchkiln.oci.image import Descriptor
+    from torchkiln.oci.reference import Destination
+    from torchkiln.oci.registry import Registry
+    from torchkiln.oci.upload import How, Read
+
+    Sleep = Callable[[float], None]
+
+TOLD = 256 << 20
+"""Bytes of a blob after which its progress is told again."""
+
+
+class HaltedError(Exception):
+    """Another blob has failed, or nobody waits any more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """Blobs that are sent, in the order in which they were submitted."""
+
+    registry: Registry
+    siblings: Sequence[str]
+    chunk: int
+    halt: threading.Event
+    """Set: what is being sent is given up."""
+    _pool: ThreadPoolExecutor
+    _futures: dict[Digest, tuple[Descriptor, Future[How]]] = field(default_factory=dict)
+    _failure: BaseException | None = None
+    _done: int = 0
+    _told: threading.Lock = field(default_factory=threading.Lock)
+
+    def submit(self, blob: Descriptor, read: Read) -> None:
+        """Begin to send a blob, unless that was done before; raises what went wrong with another."""
+        self._refuse()
+        if blob.digest not in self._futures:
+            self._futures[blob.digest] = (blob, self._pool.submit(self._send, blob, read))
+
+    def wait(self) -> list[tuple[Descriptor, How]]:
+        """What was done for each blob, when all is done; raises the first failure as soon as it is there."""
+        wait([future for _, future in self._futures.values()], return_when="FIRST_EXCEPTION")
+        self._refuse()
+        return [(blob, future.result()) for blob, future in self._futures.values()]
+
+    def _refuse(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _send(self, blob: Descriptor, read: Read) -> How:
+        try:
+            how = send(
+                self.registry,
+                blob,
+                partial(self._until, read),
+                siblings=self.siblings,
+                chunk=self.chunk,
+                arrived=partial(_arrived, blob, []),
+            )
+        except BaseException as error:
+            with self._told:
+                self._failure = self._failure or error
+            self.halt.set()
+            raise
+        with self._told:
+            self._done += 1
+            count = f"{self._done} of {len(self._futures)}"
+            console.note(f"{how}: {blob.digest[:19]}, {blob.size / 1e6:.1f} MB ({count})")
+        return how
+
+    def _until(self, read: Read, start: int, stop: int) -> Iterator[bytes]:
+        for piece in read(start, stop):
+            if self.halt.is_set():
+                raise HaltedError
+            yield piece
+
+
+def _arrived(blob: Descriptor, told: list[int], offset: int) -> None:
+    """Say how far a blob is, from time to time."""
+    if offset - max(told, default=0) >= TOLD:
+        told.append(offset)
+        console.note(f"{blob.digest[:19]}: {offset / 1e6:.0f} of {blob.size / 1e6:.0f} MB")
+
+
+@contextmanager
+def delivering(
+    place: Destination,
+    environment: Mapping[str, str],
+    *,
+    failure: type[TorchkilnError],
+    siblings: Sequence[str] = (),
+    sleep: Sleep | None = None,
+    chunk: int = CHUNK,
+) -> Iterator[Delivery]:
+    """What may send blobs to a repository; leaving it gives up what was not waited for, in mid-blob or at rest."""
+    halt = threading.Event()
+    scopes = (f"repository:{place.repository}:pull,push", *(f"repository:{name}:pull" for name in siblings))
+
+    def rest(seconds: float) -> None:
+        if halt.wait(seconds):
+            raise HaltedError
+
+    with (
+        connected(place, environment, sleep or rest, scopes=scopes, failure=failure) as registry,
+        ThreadPoolExecutor(CONNECTIONS) as pool,
+    ):
+        try:
+            yield Delivery(registry=registry, siblings=siblings, chunk=chunk, halt=halt, _pool=pool)
+        finally:
+            halt.set()
+            pool.shutdown(wait=False, cancel_futures=True)
