@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchkiln.oci.digest import Digest
 
 
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 """What reading a document of another shape raises."""
 
 
