@@ -49,6 +49,10 @@ TARGET = {"target": "id or glob of ./inv matrix; may be repeated"}
 JSON = {"json": "one JSON document on stdout"}
 FORMATS = ("table", "json", "markdown", "github")
 ENGINE = {"engine": "auto, docker or sandbox"}
+MADE_FOR = {
+    "for_": "a publish target of matrix.yaml: its compression, and its limits of layers",
+    "compression": "gzip, zstd or zstd:LEVEL, instead of the row's or the publish target's",
+}
 EXTRA = {"extra_requirements": "file of requirements that are added to the rows, one a line"}
 
 
@@ -159,6 +163,18 @@ def rows(patterns: Sequence[str], family: Matrix | None = None, extra: str = "")
     return selected(family or schema.load(ROOT / "matrix.yaml"), patterns, extra)
 
 
+def made_for(chosen: Sequence[Target], for_: str, compression: str, family: Matrix | None = None) -> tuple[Target, ...]:
+    """The rows as they are made for --for and --compression."""
+    from torchkiln.matrix import publishing, schema
+    from torchkiln.matrix import target as targets
+    from torchkiln.oci import compression as compressions
+
+    asked = compressions.parse(compression) if compression else None
+    declared = (family or schema.load(ROOT / "matrix.yaml")).publish_targets if for_ else {}
+    place = publishing.find(declared, for_)
+    return tuple(targets.publishing(row, place, asked) for row in chosen)
+
+
 def hold_apart(*kinds: Mapping[str, bool]) -> None:
     """UsageError for options of two kinds, of which only one can be meant."""
     given = [names for kind in kinds if (names := [name for name, wanted in kind.items() if wanted])]
@@ -223,8 +239,8 @@ def explained(identifier: str, *, json: bool) -> None:
 def built_json(work: Project, built: Built) -> dict[str, Any]:
     """One entry of `build --json`; other programs rely on it."""
     layers = [
-        {"key": spec.key, "digest": layer.descriptor.digest, "diff_id": layer.diff_id, "size": layer.descriptor.size}
-        for spec, layer in zip(built.plan.layers, built.image.layers, strict=True)
+        {"key": key, "digest": layer.descriptor.digest, "diff_id": layer.diff_id, "size": layer.descriptor.size}
+        for key, layer in zip(built.plan.keys, built.image.layers, strict=True)
     ]
     skipped = {
         "verdict": "incomplete",
@@ -234,7 +250,7 @@ def built_json(work: Project, built: Built) -> dict[str, Any]:
     return {
         "target": built.target.id,
         "digest": built.digest,
-        "ref": f"oci:{work.home.store}:{built.target.id}",
+        "ref": f"oci:{work.home.store}:{built.target.ref}",
         "layers": layers,
         "compressed_size": built.image.compressed_size,
         "unpacked_size": built.image.unpacked_size,
@@ -327,11 +343,18 @@ def matrix(
     help=TARGET
     | EXTRA
     | JSON
+    | MADE_FOR
     | {"sharing": "bytes of each row, what no other row of the matrix has, and all with each layer counted once"},
 )
 @guarded
 def plan(
-    _: Context, target: Sequence[str], extra_requirements: str = "", sharing: bool = False, json: bool = False
+    _: Context,
+    target: Sequence[str],
+    extra_requirements: str = "",
+    sharing: bool = False,
+    json: bool = False,
+    for_: str = "",
+    compression: str = "",
 ) -> None:
     """Show what an image would be made of, what that weighs, and which rows share it, without building."""
     from torchkiln import pipeline
@@ -344,7 +367,7 @@ def plan(
     chosen = rows(target, family, extra_requirements)
     for row in chosen:
         caution(row)
-    every = {row.id: row for row in (*family.targets, *chosen)}
+    every = {row.id: row for row in made_for((*family.targets, *chosen), for_, compression, family)}
     found = pipeline.family(project(), tuple(every.values()), known)
     found = found.only([row.id for row in chosen]) if sharing else found
     missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
@@ -436,6 +459,7 @@ def base(_: Context, target: Sequence[str], json: bool = False, frozen: bool = F
     | JSON
     | ENGINE
     | EXTRA
+    | MADE_FOR
     | {
         "validate": "--no-validate skips the suite; then nothing counts as passed",
         "frozen": "refuse a Debian archive that has moved on from the lock, and additions that are not locked",
@@ -452,13 +476,15 @@ def build(
     require: str = "",
     json: bool = False,
     extra_requirements: str = "",
+    for_: str = "",
+    compression: str = "",
 ) -> None:
     """Fetch, assemble and validate images."""
     from torchkiln import pipeline
 
     if require not in {"", "pass"}:
         raise UsageError(f"--require {require} is not known", remedy="--require pass")
-    work, chosen = project(), rows(target, extra=extra_requirements)
+    work, chosen = project(), made_for(rows(target, extra=extra_requirements), for_, compression)
     if extra_requirements and not frozen:
         pipeline.add(work, chosen)
     runner = pipeline.engine(work, engine) if validate else None
@@ -469,7 +495,7 @@ def build(
         built.append(one)
         if not json:
             show_report(one.report)
-            show(f"{row.id} {one.digest} oci:{work.home.store}:{row.id}")
+            show(f"{row.id} {one.digest} oci:{work.home.store}:{row.ref}")
     if json:
         show([built_json(work, one) for one in built])
     judge([one.report for one in built if one.report], require_pass=require == "pass")

@@ -100,7 +100,7 @@ def family(project: Project, targets: Sequence[Target], known: Facts) -> Family:
             plans.append(_planned(project, target, *locked(project, target, known), shipped))
         except (MatrixError, LockError, StaleLockError, PlanError) as error:
             left_out[target.id] = error
-    keys = {spec.key for one in plans for spec in one.layers}
+    keys = {key for one in plans for key in one.keys}
     made = {key: layer.descriptor.size for key in keys if (layer := recorded(project.home.lookup(key)))}
     return sharing.family(plans, made, left_out)
 
@@ -209,7 +209,7 @@ def build(project: Project, target: Target, engine: Engine | None, *, frozen: bo
         plan, image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
         if target.extra and _label(project, target) not in {"", lock.digest}:
             note("it takes the place of an image of that name, which was built from another lock")
-        digest = project.store.put_image(image, target.id).digest
+        digest = project.store.put_image(image, target.ref).digest
         made = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")
         report = None
@@ -236,13 +236,11 @@ def subject(project: Project, target: Target, reference: str = "") -> Iterator[F
 def _opened(project: Project, target: Target, reference: str, scratch: Store) -> Foreign:
     """The image; an error about its content says what to do about it."""
     try:
-        return table.open_image(reference or f"oci:{project.home.store}:{target.id}", scratch)
+        return table.open_image(reference or f"oci:{project.home.store}:{target.ref}", scratch)
     except (ImageError, StoreError, VerifyError) as error:
         if (error.remedy and not isinstance(error, StoreError)) or reference.startswith("docker-daemon:"):
             raise
-        remedy = (
-            f"./inv verify {fit.options(target)} removes what is damaged, ./inv build {fit.options(target)} remakes it"
-        )
+        remedy = f"./inv verify {fit.options(target)} removes what is damaged, {fit.build(target)} remakes it"
         if reference:
             remedy = "copy the image again from where it came; ./inv verify --image oci:DIR:REF tells all that is wrong"
         raise type(error)(error.what, where=error.where, remedy=remedy) from error
@@ -250,10 +248,10 @@ def _opened(project: Project, target: Target, reference: str, scratch: Store) ->
 
 def manifest_of(project: Project, target: Target) -> Descriptor:
     """What the store calls the built image of a row; StoreError if there is none."""
-    found = project.store.refs().get(target.id)
+    found = project.store.refs().get(target.ref)
     if found is None:
-        remedy = f"./inv build {fit.options(target)}"
-        raise StoreError(f"{target.id} is not built", where=str(project.home.store), remedy=remedy)
+        remedy = fit.build(target)
+        raise StoreError(f"{target.ref} is not built", where=str(project.home.store), remedy=remedy)
     return found
 
 
@@ -282,7 +280,7 @@ def _hold_lock(project: Project, target: Target) -> None:
         why = "it has changed since, or was another list's" if target.extra else "it has changed since"
     if not built or built == now:
         return
-    what, again = f"{target.id} was built from another lock than the row has now", f"./inv build {fit.options(target)}"
+    what, again = f"{target.ref} was built from another lock than the row has now", fit.build(target)
     if target.extra:
         raise StoreError(f"{what}: {why}", where=str(target.extra.file), remedy=again)
     warn(f"{what}: {why}; {again} builds it anew")
@@ -290,7 +288,7 @@ def _hold_lock(project: Project, target: Target) -> None:
 
 def _label(project: Project, target: Target) -> str:
     """The digest of the lock that the built image of a row names; empty if there is none, or it can't be read."""
-    found = project.store.refs().get(target.id)
+    found = project.store.refs().get(target.ref)
     try:
         manifest = documents.manifest(project.store.read(found.digest)) if found else None
         config = documents.document(project.store.read(manifest.config.digest)).config if manifest else None

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import PlanError
 from torchkiln.lock import basefit
+from torchkiln.matrix.publishing import LAYER_LIMIT
 from torchkiln.matrix.target import DEVEL, TRIO
 from torchkiln.oci import digest as digests
+from torchkiln.oci.compression import GZIP
 from torchkiln.oci.image import ARCHITECTURES, REF_NAME, Config, canonical
 from torchkiln.specs import (
     AdoptionSpec,
@@ -21,6 +23,7 @@ from torchkiln.specs import (
     SuiteSpec,
     ToolkitSpec,
     WheelSpec,
+    compressed_key,
 )
 
 if TYPE_CHECKING:
@@ -29,10 +32,9 @@ if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Target
+    from torchkiln.oci.compression import Compression
     from torchkiln.specs import LayerSpec
 
-LAYER_LIMIT = 120
-"""Docker's layer store stops at 125 layers, registries and other engines at 127 or 128; a derived image needs a few."""
 LOCK_LABEL = "org.torchkiln.lock"
 """Names the lock that an image was made from, by its digest."""
 ROOM = (40, 9, 8)
@@ -53,6 +55,13 @@ class ImagePlan:
     target: str
     layers: tuple[LayerSpec, ...]
     config: Config
+    compression: Compression = GZIP
+    """Of every layer; the specs say what is in them, whatever it is."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Of the layers as the image has them, lowest first."""
+        return tuple(compressed_key(spec.key, self.compression) for spec in self.layers)
 
 
 def has_modules(pin: Pin) -> bool:
@@ -196,7 +205,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         ),
         suite,
     )
-    return ImagePlan(target=target.id, layers=layers, config=config(target, lock))
+    return ImagePlan(target=target.id, layers=layers, config=config(target, lock), compression=target.compression)
 
 
 def base_specs(target: Target, lock: BaseLock, recipe: str) -> tuple[BaseSpec | ForeignSpec | AdoptionSpec, ...]:
@@ -234,7 +243,7 @@ def to_json(planned: ImagePlan) -> dict[str, Any]:
     config = planned.config
     return {
         "target": planned.target,
-        "layers": [{"key": spec.key, "title": spec.title} for spec in planned.layers],
+        "layers": [{"key": key, "title": spec.title} for key, spec in zip(planned.keys, planned.layers, strict=True)],
         "config": {
             "env": dict(config.env),
             "entrypoint": list(config.entrypoint),

@@ -115,7 +115,7 @@ def family(
     plans: Sequence[ImagePlan], made: Mapping[str, int], left_out: Mapping[str, TorchkilnError] | None = None
 ) -> Family:
     """Plans side by side; `made` has the bytes of layers that were made before, by key."""
-    keys = {plan.target: tuple(spec.key for spec in plan.layers) for plan in plans}
+    keys = {plan.target: plan.keys for plan in plans}
     specs = {key: spec for plan in plans for key, spec in zip(keys[plan.target], plan.layers, strict=True)}
     rows: defaultdict[str, list[str]] = defaultdict(list)
     for row, own in keys.items():

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torchkiln.lock import baselock
 from torchkiln.oci import digest as digests
+from torchkiln.oci.compression import GZIP
 from torchkiln.oci.image import canonical
 
 if TYPE_CHECKING:
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Pin
     from torchkiln.matrix.target import Base
+    from torchkiln.oci.compression import Compression
     from torchkiln.oci.image import Layer
 
 LAYER_TIME = 315619200
@@ -28,6 +30,13 @@ INTERPRETER = "/usr/bin/python3"
 def _key(kind: str, version: int, inputs: dict[str, Any]) -> str:
     document = canonical({"kind": kind, "format": version, **inputs})
     return f"{kind}-{digests.encoded(digests.of_bytes(document))}"
+
+
+def compressed_key(key: str, compression: Compression) -> str:
+    """The key of a layer in a compression: the spec's own for gzip, as which layers are made first."""
+    if compression == GZIP:
+        return key
+    return f"{key}.{compression.kind}-{compression.level}-{compression.FORMAT}"
 
 
 def _named(pins: tuple[Pin, ...]) -> str:

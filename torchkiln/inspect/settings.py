@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torchkiln.inspect.secrets import CONTENT, VARIABLE
 from torchkiln.inspect.subject import StaticCheck, Subject
+from torchkiln.matrix.publishing import LAYER_LIMIT
 from torchkiln.oci.image import ARCHITECTURES
-from torchkiln.plan import LAYER_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,6 +17,7 @@ from torchkiln.lock.lockfile import Inputs
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix.target import TRIO
 from torchkiln.oci import digest as digests
+from torchkiln.oci.compression import GZIP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,6 +78,13 @@ def options(target: Target) -> str:
     """What names a row on the command line, a user's additions included."""
     more = f" --extra-requirements {shlex.quote(str(target.extra.file))}" if target.extra else ""
     return f"--target {replace(target, extra=None).id}{more}"
+
+
+def build(target: Target) -> str:
+    """What builds a row, as it is made for its publish target."""
+    place = f" --for {target.publish_target.id}" if target.publish_target.id else ""
+    compression = f" --compression {target.compression}" if target.compression != GZIP else ""
+    return f"./inv build {options(target)}{place}{compression}"
 
 
 def lacking(target: Target, file: LockFile, beside: LockFile = EMPTY) -> str:

@@ -13,9 +13,11 @@ from torchkiln.matrix.forms import (  # noqa: TC001  pydantic reads annotations 
     Amount,
     Arch,
     Below,
+    Compressed,
     Figure,
     Image,
     InImage,
+    LayerCount,
     Name,
     Names,
     Option,
@@ -26,6 +28,7 @@ from torchkiln.matrix.forms import (  # noqa: TC001  pydantic reads annotations 
     Threshold,
     Versioned,
 )
+from torchkiln.matrix.publishing import LAYER_LIMIT
 
 
 class Strict(BaseModel):
@@ -159,6 +162,17 @@ class ValidationEntry(Strict):
     """Figures that checks hold measurements against, by name; a GPU may state its own."""
 
 
+class PublishEntry(Strict):
+    """One of `publish_targets`."""
+
+    compression: Compressed | None = None
+    """Of layers: gzip, zstd or zstd:LEVEL; left out for the rows' own."""
+    max_layer_bytes: Amount | None = None
+    """What a layer's blob may have: larger wheels are split by files."""
+    max_layers: LayerCount = LAYER_LIMIT
+    """What an image may have, with those of its base; small wheels share layers."""
+
+
 class ProductEntry(Strict):
     """One of `targets`."""
 
@@ -182,6 +196,8 @@ class ProductEntry(Strict):
     """Ids and globs of rows that are not built; each must exclude something."""
     extra: Below = ""
     """A file of requirements that these rows add, relative to the matrix."""
+    compression: Compressed = "gzip"
+    """Of layers: gzip, zstd or zstd:LEVEL; a publish target may state another."""
 
 
 class Document(Strict):
@@ -199,5 +215,7 @@ class Document(Strict):
     """What images are for, by name, as what is added."""
     validation: ValidationEntry = ValidationEntry()
     """What every row is held against."""
+    publish_targets: dict[Name, PublishEntry] = {}
+    """Where images may go, by name, as what is taken there; `build --for NAME`."""
     targets: Annotated[list[ProductEntry], Field(min_length=1)]
     """Products: every release with every accelerator, GPU, flavour and base."""

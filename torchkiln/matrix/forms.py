@@ -13,14 +13,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
-from torchkiln.errors import ImageError
-from torchkiln.oci import reference
+from torchkiln.errors import ImageError, UsageError
+from torchkiln.matrix.publishing import LAYER_LIMIT
+from torchkiln.oci import compression, reference
 
 SIZED = ("--memory", "--memory-reservation", "--shm-size")
 """Options of `docker run` whose value is a size."""
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|KEY")
 """In the name of a variable."""
 PYTHON = r"^3\.\d+$"
+COMPRESSED = r"^(gzip|zstd(:[0-9]{1,2})?)$"
 ARCH = r"^(sm_[0-9]{2,4}|gfx[0-9a-f]{3,8})?$"
 
 
@@ -60,6 +62,14 @@ def _by_digest(text: str) -> str:
     except ImageError as error:
         shown = re.sub(r"^.*@(?!sha256:)", "***@", text)  # no user name, no password
         raise ValueError(f"{shown!r} is {error.what}: {error.remedy}") from None
+    return text
+
+
+def _compression(text: str) -> str:
+    try:
+        compression.parse(text)
+    except UsageError as error:
+        raise ValueError(f"{error.what}; legal: {error.remedy}") from None
     return text
 
 
@@ -110,7 +120,10 @@ Below = Annotated[str, AfterValidator(_below)]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 Python = Annotated[str, AfterValidator(_python), WithJsonSchema({"type": "string", "pattern": PYTHON})]
 Option = Annotated[str, AfterValidator(_option), WithJsonSchema({"type": "string", "pattern": "^--[a-z]"})]
+Compressed = Annotated[str, AfterValidator(_compression), WithJsonSchema({"type": "string", "pattern": COMPRESSED})]
 Amount = Annotated[int, Field(gt=0)]
+LayerCount = Annotated[int, Field(gt=0, le=LAYER_LIMIT)]
+"""A derived image needs a few more, and no engine takes many more."""
 Threshold = Literal["speed.cpu.pointwise", "speed.cpu.simplecnn", "speed.cuda.block"]
 """What validate/ measures: speed.<device>.<name>; tests/matrix/test_forms.py holds it against the suite."""
 Figure = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -13,20 +13,31 @@ from packaging.version import Version
 from torchkiln.errors import MatrixError
 from torchkiln.matrix import extra, facts, reading
 from torchkiln.matrix.document import FlavourEntry
+from torchkiln.matrix.publishing import PublishTarget
 from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Product, Release, Target, combinations, expand
+from torchkiln.oci import compression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from torchkiln.matrix.document import AcceleratorEntry, BaseEntry, Document, GpuEntry, ProductEntry, ReleaseEntry
+    from torchkiln.matrix.document import (
+        AcceleratorEntry,
+        BaseEntry,
+        Document,
+        GpuEntry,
+        ProductEntry,
+        PublishEntry,
+        ReleaseEntry,
+    )
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.forms import Threshold
     from torchkiln.matrix.target import Extra
 
-WITH = "with"
+WITH, FOR = "with", "for"
+COMPRESSED = ("gzip", "zstd")
 ARCHES = ("x8664", "aarch64")
-"""Words that ids use."""
+"""Words that ids and the names of images use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,8 @@ class Matrix:
     products: tuple[Product, ...]
     """As stated, with what each excludes."""
     targets: tuple[Target, ...]
+    publish_targets: Mapping[str, PublishTarget]
+    """What `--for` names."""
 
 
 def load(path: Path, known: Facts | None = None) -> Matrix:
@@ -96,11 +109,14 @@ def _names(found: Document) -> Iterator[str]:
         ("flavours", found.flavours),
         ("bases", found.bases),
     )
-    seen = {WITH: "the word before additions", **dict.fromkeys(ARCHES, "an architecture")}
+    seen = {WITH: "the word before additions", FOR: "the word before a publish target"}
+    seen |= dict.fromkeys(ARCHES, "an architecture")
     for section, names in sections:
         for name in names:
             if name in seen:
                 yield f"{section}.{name}: {name!r} is {seen[name]} already, and ids would be ambiguous"
+            elif name.startswith(COMPRESSED):
+                yield f"{section}.{name}: {name!r} would read like a compression, which ends names of images"
             seen[name] = f"one of {section}"
     defaults = [name for name, entry in found.bases.items() if entry.default]
     if len(defaults) != 1:
@@ -232,6 +248,7 @@ def _matrix(found: Document, known: Facts, folder: Path) -> Matrix:
         run_options={name: tuple(entry.run_options) for name, entry in found.accelerators.items()},
         products=(),
         targets=(),
+        publish_targets={name: _publish_target(name, entry) for name, entry in found.publish_targets.items()},
     )
     products = tuple(_product(entry, parts, found.validation.required, folder) for entry in found.targets)
     if stale := [text for number, one in enumerate(products) for text in _stale_excludes(number, one)]:
@@ -265,6 +282,16 @@ def _product(entry: ProductEntry, parts: Matrix, required: list[str], folder: Pa
         exclude=tuple(entry.exclude),
         arch=entry.arch,
         extra=_extra(entry, folder),
+        compression=compression.parse(entry.compression),
+    )
+
+
+def _publish_target(name: str, entry: PublishEntry) -> PublishTarget:
+    return PublishTarget(
+        id=name,
+        compression=compression.parse(entry.compression) if entry.compression else None,
+        max_layer_bytes=entry.max_layer_bytes,
+        max_layers=entry.max_layers,
     )
 
 

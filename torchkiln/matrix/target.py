@@ -10,10 +10,15 @@ from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from torchkiln.errors import UnknownTargetError
+from torchkiln.matrix.publishing import ANY
+from torchkiln.oci.compression import GZIP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from torchkiln.matrix.publishing import PublishTarget
+    from torchkiln.oci.compression import Compression
 
 TRIO = ("torch", "torchvision", "torchaudio")
 """Released together, and built for an accelerator together."""
@@ -164,6 +169,10 @@ class Target:
     extra: Extra | None = None
     oldest_glibc: str = ""
     """Of the rows that share its lock, where that is older than its base's."""
+    compression: Compression = GZIP
+    """Of its layers."""
+    publish_target: PublishTarget = ANY
+    """Where the image goes, and so what its layers may be."""
 
     @property
     def id(self) -> str:
@@ -179,6 +188,16 @@ class Target:
         parts += [] if self.arch == ARCH else [self.arch.replace("_", "")]
         parts += ["with", self.extra.id] if self.extra else []
         return "-".join(parts)
+
+    @property
+    def ref(self) -> str:
+        """Its name in the store: `<id>[-for-<publish target>][-zstd<level>]`, for example `torch25-cu124-zstd3`.
+
+        The same row has another digest for each publish target and compression, and one may be built beside another.
+        """
+        place = f"-for-{self.publish_target.id}" if self.publish_target.id else ""
+        compressed = "" if self.compression == GZIP else f"-{str(self.compression).replace(':', '')}"
+        return f"{self.id}{place}{compressed}"
 
     @property
     def driver_floor(self) -> str:
@@ -224,6 +243,7 @@ class Product:
     """Ids and globs."""
     arch: str = ARCH
     extra: Extra | None = None
+    compression: Compression = GZIP
 
 
 def expand(stated: Product) -> tuple[Target, ...]:
@@ -244,9 +264,15 @@ def combinations(stated: Product) -> tuple[Target, ...]:
             required=stated.required,
             arch=stated.arch,
             extra=stated.extra,
+            compression=stated.compression,
         )
         for release, accelerator, gpu, flavours, base in parts
     )
+
+
+def publishing(row: Target, place: PublishTarget = ANY, compression: Compression | None = None) -> Target:
+    """A row made for a publish target; a compression that is asked for goes before the publish target's and its own."""
+    return replace(row, publish_target=place, compression=compression or place.compression or row.compression)
 
 
 def on(base: Base, flavour: Flavour) -> Base:
