@@ -137,6 +137,12 @@ class PushError(TorchkilnError):
     exit_code = 18
 
 
+class LayerMismatchError(TorchkilnError):
+    """A layer was made that is not the one which images/locks/layers.lock knows."""
+
+    exit_code = 19
+
+
 class ValidationFailedError(TorchkilnError):
     """At least one required check failed."""
 

@@ -36,6 +36,11 @@ class Project:
         return self.root / "images" / "locks"
 
     @property
+    def layer_lock(self) -> Path:
+        """The file of layers that are known by their keys."""
+        return self.locks / "layers.lock"
+
+    @property
     def suite(self) -> Path:
         """The validation suite."""
         return self.root / "validate"

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,60 @@ def test_a_worker_that_dies_is_an_error() -> None:
     """Not a hang: its exit status is named."""
     with pytest.raises(HostError, match="ended with status -9"):
         dict(pool.each(die, [(number,) for number in range(5)], workers=2))
+
+
+def note(folder: str, number: int, awaited: str = "") -> int:
+    """A job that says that it began, and ends when a file is there."""
+    with (Path(folder) / "begun").open("a") as begun:
+        begun.write(f"{number} ")
+    while awaited and not (Path(folder) / awaited).exists():
+        time.sleep(0.01)
+    return number
+
+
+def begun(folder: Path) -> list[str]:
+    """The jobs that began, in order."""
+    path = folder / "begun"
+    return path.read_text().split() if path.exists() else []
+
+
+def test_a_job_may_come_while_another_runs(tmp_path: Path) -> None:
+    """It is begun at once if a worker is free, and both results come to who asked."""
+    with pool.started(note, workers=2) as workers:
+        first = workers.submit(str(tmp_path), 1, "go")
+        while begun(tmp_path) != ["1"]:
+            time.sleep(0.01)
+        assert workers.submit(str(tmp_path), 2).result() == 2
+        assert not first.done()
+        (tmp_path / "go").touch()
+        assert first.result() == 1
+
+
+def test_the_heaviest_job_that_waits_is_next(tmp_path: Path) -> None:
+    """Whatever the order in which they came: the last to end then ends soon."""
+    with pool.started(note, workers=1) as workers:
+        jobs = [workers.submit(str(tmp_path), 0, "go")]
+        while not begun(tmp_path):
+            time.sleep(0.01)
+        jobs += [workers.submit(str(tmp_path), number, weight=number) for number in (1, 3, 2)]
+        (tmp_path / "go").touch()
+        assert [job.result() for job in jobs] == [0, 1, 3, 2]
+    assert begun(tmp_path) == ["0", "3", "2", "1"]
+
+
+def test_leaving_ends_jobs_that_run_and_those_that_wait(tmp_path: Path) -> None:
+    """Whoever waits for one in a thread is woken, and a job that comes afterwards is not begun."""
+    with pool.started(note, workers=1) as workers:
+        running = workers.submit(str(tmp_path), 1, "never")
+        waiting = workers.submit(str(tmp_path), 2)
+        while not begun(tmp_path):
+            time.sleep(0.01)
+    with pytest.raises(HostError, match="ended with status 143"):
+        running.result(timeout=0)
+    for job in (waiting, workers.submit(str(tmp_path), 3)):
+        with pytest.raises(CancelledError):
+            job.result(timeout=0)
+    assert begun(tmp_path) == ["1"]
 
 
 PROGRAM = """

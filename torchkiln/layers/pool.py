@@ -1,18 +1,22 @@
-"""Calls a function in worker processes that end with their parent, whatever ends it.
+"""Calls a function in worker processes that end with their parent, whatever ends it; jobs may come while others run.
 
 Processes, not threads: a small member of a wheel takes as long in Python as in C. They are spawned, since a fork
-would copy locks that threads of the parent hold.
+would copy locks that threads of the parent hold. Beside each stands a thread of the parent, which hands it jobs.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing
 import os
 import signal
-from contextlib import contextmanager
-from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from concurrent.futures import Future, as_completed
+from contextlib import contextmanager, suppress
+from itertools import count
+from queue import PriorityQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from torchkiln.errors import HostError
 
@@ -27,82 +31,124 @@ MOST = 8
 _PR_SET_PDEATHSIG = 1
 
 
+class Pool(Generic[Result]):
+    """Workers that call one function; `started` makes one and ends it."""
+
+    def __init__(self, function: Callable[..., Result], most: int) -> None:
+        self._function, self._most = function, most
+        self._jobs: PriorityQueue[tuple[float, int, tuple[Any, ...], Future[Result] | None]] = PriorityQueue()
+        self._numbers = count()
+        self._lock = Lock()
+        self._threads: list[Thread] = []
+        self._processes: list[SpawnProcess] = []
+        self._unfinished = 0
+        self._ended = False
+
+    def submit(self, *job: Any, weight: float = 0) -> Future[Result]:  # noqa: ANN401  what the function takes
+        """Have the function called with these arguments; of all jobs that wait, the heaviest is begun first.
+
+        May be called from any thread. Workers are started as jobs come.
+        """
+        future: Future[Result] = Future()
+        with self._lock:
+            if self._ended:
+                future.cancel()
+                return future
+            self._jobs.put((-weight, next(self._numbers), job, future))
+            self._unfinished += 1
+            if len(self._threads) < min(self._most, self._unfinished):
+                self._threads.append(Thread(target=self._attend))
+                self._threads[-1].start()
+        return future
+
+    def end(self) -> None:
+        """End the workers, whatever they do; jobs that have not begun are cancelled."""
+        with self._lock:
+            self._ended = True
+            for process in self._processes:
+                process.terminate()
+            for _ in self._threads:
+                self._jobs.put((-math.inf, next(self._numbers), (), None))
+        for thread in self._threads:
+            thread.join()
+        while not self._jobs.empty():
+            if future := self._jobs.get()[3]:
+                future.cancel()
+                future.set_running_or_notify_cancel()  # wakes whoever waits for it
+
+    def _attend(self) -> None:
+        """One worker's thread: the worker dies with it (prctl(2), PR_SET_PDEATHSIG), so it starts the worker too."""
+        context = multiprocessing.get_context("spawn")
+        connection, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self._function, os.getpid()))
+        process.start()
+        theirs.close()
+        with self._lock:
+            self._processes.append(process)
+            if self._ended:
+                process.terminate()
+        with suppress(EOFError, OSError):
+            connection.recv()  # it is up: only now is a job chosen, since a heavier one may have come meanwhile
+        while self._one(connection, process):
+            with self._lock:
+                self._unfinished -= 1
+        connection.close()
+        process.join()
+
+    def _one(self, connection: Connection[Any, Any], process: SpawnProcess) -> bool:
+        """Have one job done; False when there will be no more."""
+        _, _, job, future = self._jobs.get()
+        if future is None:
+            return False
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(_answer(connection, process, job))
+            except BaseException as error:  # noqa: BLE001  whoever waits for the job judges it
+                future.set_exception(error)
+        return True
+
+
+@contextmanager
+def started(function: Callable[..., Result], *, workers: int = 0) -> Iterator[Pool[Result]]:
+    """A pool of `workers`, by default one for each processor; leaving ends them.
+
+    They die with this process, even by SIGKILL, and clean up first: they are sent SIGTERM, which unwinds them.
+    """
+    pool = Pool(function, min(workers or len(os.sched_getaffinity(0)), MOST))
+    try:
+        yield pool
+    finally:
+        pool.end()
+
+
 def each(
     function: Callable[..., Result], jobs: Sequence[tuple[Any, ...]], *, workers: int = 0
 ) -> Iterator[tuple[int, Result]]:
     """Index and result of each job, as they finish; jobs start in their order.
 
-    The first error ends the others' work and is raised here. Workers die with the thread that called, even by
-    SIGKILL, and clean up first: they are sent SIGTERM, which unwinds them.
+    The first error ends the others' work and is raised here.
     """
-    count = min(workers or len(os.sched_getaffinity(0)), len(jobs), MOST)
-    context = multiprocessing.get_context("spawn")
-    waiting = iter(enumerate(jobs))
-    running: dict[Connection[Any, Any], tuple[SpawnProcess, int]] = {}
-    try:
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, function, os.getpid()), daemon=True)
-            process.start()
-            theirs.close()
-            running[ours] = (process, -1)
-            _hand_out(ours, running, waiting)
-        while running:
-            for ready in wait(list(running)):
-                connection = next(one for one in running if one is ready)
-                index = running[connection][1]
-                result = _result(connection, running[connection][0])
-                _hand_out(connection, running, waiting)
-                yield index, result
-    finally:
-        for connection, (process, _) in running.items():
-            process.terminate()
-            connection.close()
-        for process, _ in running.values():
-            process.join()
+    with started(function, workers=workers) as pool:
+        futures = {pool.submit(*job, weight=-index): index for index, job in enumerate(jobs)}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
 
 
 @contextmanager
 def beside(function: Callable[..., Result], *arguments: object) -> Iterator[Callable[[], Result]]:
     """Run one call in a process of its own meanwhile; what is yielded waits for its result, or raises its error.
 
-    Leaving early ends the process as `each` does.
+    Leaving early ends the process.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, function, os.getpid()), daemon=False)
-    process.start()
-    theirs.close()
-    ours.send(arguments)
+    with started(function, workers=1) as pool:
+        yield pool.submit(*arguments).result
+
+
+def _answer(connection: Connection[Any, Any], process: SpawnProcess, job: tuple[Any, ...]) -> Any:  # noqa: ANN401  what the function gives
     try:
-        yield lambda: _result(ours, process)
-    finally:
-        process.terminate()
-        ours.close()
-        process.join()
-
-
-def _hand_out(
-    connection: Connection[Any, Any],
-    running: dict[Connection[Any, Any], tuple[SpawnProcess, int]],
-    waiting: Iterator[tuple[int, tuple[Any, ...]]],
-) -> None:
-    """Give a worker its next job, or let it go."""
-    process = running[connection][0]
-    index, job = next(waiting, (-1, None))
-    if job is None:
-        del running[connection]
-        connection.close()
-        process.join()
-    else:
-        running[connection] = (process, index)
         connection.send(job)
-
-
-def _result(connection: Connection[Any, Any], process: SpawnProcess) -> Any:  # noqa: ANN401  what the function gives
-    try:
         succeeded, value = connection.recv()
-    except EOFError as error:
+    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
         process.join()
         raise HostError(
             f"a worker process ended with status {process.exitcode}",
@@ -120,6 +166,7 @@ def _serve(connection: Connection[Any, Any], function: Callable[..., Any], paren
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         return
+    connection.send(None)
     while True:
         try:
             job = connection.recv()

@@ -1,0 +1,106 @@
+"""images/locks/layers.lock ↔ the layer that each key becomes, one a line: every machine makes these bytes.
+
+It holds layers that are made from locked things alone. Lines are sorted by key and stand each for itself: branches
+that add rows merge without a conflict, and a key that two branches give different layers is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from torchkiln.errors import LayerMismatchError, LockError
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import Descriptor, Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+COMMAND = "./inv lock --layers --target ID"
+"""What writes entries."""
+_HEADING = (
+    "# One layer a line: key, form, digest, bytes, diff_id, bytes unpacked, what it holds; by ./inv lock --layers.\n"
+)
+_TYPES = "application/vnd.oci.image.layer.v1."
+"""What media types of layers begin with (image-spec, layer.md)."""
+_LINE = re.compile(
+    r"(?P<key>[a-z]+-[0-9a-f]{64}(?:\.[a-z0-9-]+)?) (?P<form>tar(?:\+[a-z]+)?) (?P<digest>sha256:[0-9a-f]{64})"
+    r" (?P<size>\d{1,15}) (?P<diff_id>sha256:[0-9a-f]{64}) (?P<unpacked>\d{1,15}) (?P<title>[^\n]*)"
+)
+
+
+def render(layers: Mapping[str, Layer]) -> str:
+    """The file of these layers by key; `parse` gives them back."""
+    return _HEADING + "".join(f"{_line(key, layer)}\n" for key, layer in sorted(layers.items()))
+
+
+def _line(key: str, layer: Layer) -> str:
+    blob = layer.descriptor
+    form = blob.media_type.removeprefix(_TYPES)
+    return f"{key} {form} {blob.digest} {blob.size} {layer.diff_id} {layer.unpacked_size} {layer.title}"
+
+
+def parse(text: str, *, where: str = "layers.lock") -> dict[str, Layer]:
+    """Layers by key; LockError lists every line that is none, and every key that has two layers."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    layers, problems = {}, []
+    for line in filter(None, text.splitlines()):
+        if match := _LINE.fullmatch(line):
+            layers[match["key"]] = _layer(match)
+            found[match["key"]].add(line)
+        elif not line.startswith("#"):
+            problems.append(f"{line[:120]!r} is no layer")
+    problems += [
+        f"{layers[key].title}: {len(lines)} layers for {key}" for key, lines in found.items() if len(lines) > 1
+    ]
+    if problems:
+        remedy = f"git restore the file, or delete those lines and run {COMMAND}"
+        raise LockError("; ".join(problems[:5]), where=where, remedy=remedy)
+    return layers
+
+
+def _layer(match: re.Match[str]) -> Layer:
+    blob = Descriptor(media_type=_TYPES + match["form"], digest=digests.parse(match["digest"]), size=int(match["size"]))
+    diff_id, unpacked = digests.parse(match["diff_id"]), int(match["unpacked"])
+    return Layer(descriptor=blob, diff_id=diff_id, unpacked_size=unpacked, title=match["title"])
+
+
+def read(path: Path) -> Mapping[str, Layer]:
+    """The layers in a file, by key; none if there is no file, LockError if it cannot be read."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), where=str(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "git restore the file and make it readable"
+        raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=remedy) from error
+
+
+def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: str) -> None:
+    """LayerMismatchError if a layer is not the one that is known by its key; its title is for people and plays no part.
+
+    `versions` says what made it: the layer format and the tools.
+    """
+    expected = known.get(key)
+    if expected is None or _identity(expected) == _identity(made):
+        return
+    wanted, found = _identity(expected), _identity(made)
+    differing = [
+        f"{what} {one} instead of {two}" for what, one, two in zip(_WORDS, found, wanted, strict=True) if one != two
+    ]
+    raise LayerMismatchError(
+        f"{made.title or key} is not the layer that layers.lock knows: {', '.join(differing)}; made by {versions}",
+        where=key,
+        remedy="other versions write other bytes: raise the spec's FORMAT and lock the layers anew; with the same "
+        "versions this machine is at fault",
+    )
+
+
+_WORDS = ("form", "digest", "size", "diff_id", "unpacked size")
+
+
+def _identity(layer: Layer) -> tuple[str | int, ...]:
+    blob = layer.descriptor
+    return (blob.media_type.removeprefix(_TYPES), blob.digest, blob.size, layer.diff_id, layer.unpacked_size)
