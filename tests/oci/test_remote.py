@@ -1,0 +1,167 @@
+"""Layers are taken from a repository only if a lock or their own content vouches for them."""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import toyregistry
+from tests.toyregistry import REPOSITORY, Toy, tar
+from torchkiln.errors import FetchError, HashMismatchError, ImageError
+from torchkiln.oci import digest as digests
+from torchkiln.oci import layerindex, remote
+from torchkiln.oci.image import LAYER_TYPE, Descriptor, Layer
+from torchkiln.oci.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torchkiln.oci.remote import Remote
+
+KEY, OTHER = f"wheel-{'0' * 64}", f"bytecode-{'1' * 64}"
+TITLES = {KEY: "torch 2.5.1", OTHER: "bytecode of torch 2.5.1"}
+TAR, EVIL = tar({"opt/one": b"1" * 5000}), tar({"opt/one": b"2" * 5000})
+
+
+def layer(data: bytes = TAR, title: str = "torch 2.5.1") -> Layer:
+    """As our own are: one gzip member."""
+    packed = gzip.compress(data, mtime=0)
+    blob = Descriptor(media_type=LAYER_TYPE, digest=digests.of_bytes(packed), size=len(packed))
+    return Layer(descriptor=blob, diff_id=digests.of_bytes(data), unpacked_size=len(data), title=title)
+
+
+@pytest.fixture
+def toy() -> Iterator[Toy]:
+    """A registry on loopback with two blobs, and nothing in its index."""
+    with toyregistry.serving() as found:
+        found.put(gzip.compress(TAR, mtime=0))
+        found.put(gzip.compress(EVIL, mtime=0))
+        yield found
+
+
+@contextmanager
+def at(toy: Toy, store: Store) -> Iterator[Remote]:
+    """Its layers; nobody waits."""
+    environment = {"NETRC": "/nonexistent"}
+    with remote.at(f"{toy.host}/{REPOSITORY}", store, environment=environment, sleep=lambda _seconds: None) as found:
+        yield found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Empty."""
+    return Store(tmp_path / "store")
+
+
+def blobs_served(toy: Toy) -> set[str]:
+    """Digests of blobs that were asked for, by GET or HEAD."""
+    return {path.rpartition("/")[2] for path, _ in toy.asked if "/blobs/sha256" in path}
+
+
+def claim(toy: Toy, claimed: Layer, key: str = KEY) -> None:
+    """Let the index say so, whether it is true or not."""
+    toy.manifests[f"layer-{key}"] = ("", layerindex.entry(key, claimed))
+
+
+def test_a_locked_layer_is_found_without_moving_it(toy: Toy, store: Store) -> None:
+    """Its blob need only be there; the index isn't even asked. A lock's title is not the image's: ours is."""
+    locked = {KEY: layer(title="of a lock"), "wheel-unasked": layer(EVIL)}
+    with at(toy, store) as found:
+        assert found.find(TITLES, locked) == {KEY: layer()}
+        assert not store.has(layer().descriptor)
+        assert [path for path, _ in toy.asked if KEY in path] == []
+        found.bring([layer()])
+    assert store.read(layer().descriptor.digest) == toy.blobs[layer().descriptor.digest]
+
+
+def test_a_locked_layer_that_is_not_there_is_not_found(toy: Toy, store: Store) -> None:
+    """It will be made; what is in the store already counts as there."""
+    elsewhere = layer(tar({"opt/two": b"2"}))
+    with at(toy, store) as found:
+        assert found.find(TITLES, {KEY: elsewhere}) == {}
+        store.put(gzip.compress(tar({"opt/two": b"2"}), mtime=0), LAYER_TYPE)
+        assert found.find(TITLES, {KEY: elsewhere}) == {KEY: elsewhere}
+
+
+def test_an_entry_that_contradicts_a_lock_plays_no_part(toy: Toy, store: Store) -> None:
+    """Whoever may write to the repository can't put another layer in the place of a locked one."""
+    claim(toy, layer(EVIL))
+    with at(toy, store) as found:
+        assert found.find(TITLES, {KEY: layer()}) == {KEY: layer()}
+        found.bring([layer()])
+    assert layer(EVIL).descriptor.digest not in blobs_served(toy)
+
+
+def test_what_no_lock_knows_is_read_to_its_end(toy: Toy, store: Store) -> None:
+    """It is in the store after, and holds what its entry states; the entry's title plays no part."""
+    claim(toy, layer(title="something else"))
+    with at(toy, store) as found:
+        assert found.find(TITLES, {}) == {KEY: layer()}
+    assert store.has(layer().descriptor)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        replace(layer(), diff_id=layer(EVIL).diff_id),
+        replace(layer(), unpacked_size=len(TAR) - 1),
+        replace(layer(), unpacked_size=len(TAR) + 1),
+        replace(layer(), descriptor=replace(layer().descriptor, size=layer().descriptor.size - 1)),
+        replace(layer(), descriptor=layer(EVIL).descriptor),
+    ],
+    ids=["diff_id", "unpacked to more", "unpacked to less", "size", "blob"],
+)
+def test_a_claim_that_does_not_hold_is_told_and_not_used(
+    toy: Toy, store: Store, lie: Layer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another blob, diff_id or size than the entry states: the layer is made instead."""
+    claim(toy, lie)
+    with at(toy, store) as found:
+        assert found.find(TITLES, {}) == {}
+    assert f"{TITLES[KEY]}: what {toy.host}/{REPOSITORY} has" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_claim_whose_blob_is_gone_is_not_used(toy: Toy, store: Store) -> None:
+    """A registry may have collected it: then the layer is made, and that is no error."""
+    claim(toy, layer(tar({"opt/two": b"2"})))
+    with at(toy, store) as found:
+        assert found.find(TITLES, {}) == {}
+
+
+def test_a_lie_costs_no_good_layer(toy: Toy, store: Store) -> None:
+    """What is in the store for other images stays, whatever an entry says about it."""
+    store.put(gzip.compress(TAR, mtime=0), LAYER_TYPE)
+    claim(toy, replace(layer(), diff_id=layer(EVIL).diff_id))
+    with at(toy, store) as found:
+        assert found.find(TITLES, {}) == {}
+    assert store.has(layer().descriptor)
+
+
+def test_other_bytes_for_a_locked_layer_are_an_error(toy: Toy, store: Store) -> None:
+    """There is nothing that could be used, and somebody has changed it."""
+    toy.blobs[layer().descriptor.digest] = toy.blobs[layer(EVIL).descriptor.digest]
+    with at(toy, store) as found:
+        known = found.find(TITLES, {KEY: layer()})
+        with pytest.raises(HashMismatchError):
+            found.bring(known.values())
+    assert not store.has(layer().descriptor)
+
+
+def test_a_registry_that_fails_amid_a_claim_is_an_error(toy: Toy, store: Store) -> None:
+    """As one that can't be asked: making what is there already may take long."""
+    claim(toy, layer())
+    toy.faults[layer().descriptor.digest] = ["500"] * 9
+    with at(toy, store) as found, pytest.raises(FetchError):
+        found.find(TITLES, {})
+
+
+@pytest.mark.parametrize("where", ["base", "localhost/x:tag", f"localhost/x@sha256:{'0' * 64}", "https://localhost/x"])
+def test_layers_are_found_in_a_repository(store: Store, where: str) -> None:
+    """Not under a tag, and not by an address."""
+    with pytest.raises(ImageError), remote.at(where, store, environment={}):
+        pass

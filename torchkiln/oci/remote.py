@@ -1,0 +1,101 @@
+"""Layers that lie in a repository and need not be made: found by key, and brought into the store where they are needed.
+
+Nothing is believed. A layer that a lock knows is taken by its digest, which says what it holds, whoever serves it. Any
+other is somebody's claim: it is fetched and read to its end, and used only if it holds what its entry states. That
+makes it whole, not honest: what no lock knows is as good as those who may write to the repository.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torchkiln import console
+from torchkiln.errors import HashMismatchError, ImageError
+from torchkiln.oci import content, layerindex
+from torchkiln.oci.reference import destination
+from torchkiln.oci.registry import CONNECTIONS, connected
+from torchkiln.oci.upload import exists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from torchkiln.oci.image import Layer
+    from torchkiln.oci.registry import Registry
+    from torchkiln.oci.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """A repository's layers, and the store that they are brought into."""
+
+    registry: Registry
+    store: Store
+
+    def find(self, wanted: Mapping[str, str], locked: Mapping[str, Layer]) -> dict[str, Layer]:
+        """Those layers of `wanted`, titles by key, that the repository has and that may be used.
+
+        What `locked` knows stays where it is; all else is in the store after. FetchError if the registry can't be had.
+        """
+        known = {key: locked[key] for key in wanted if key in locked}
+        claimed = layerindex.lookup(self.registry, wanted.keys() - known.keys())
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            there = pool.map(self._there, known.values())
+            whole = pool.map(self._whole, claimed.values())
+            found = dict(zip((*known, *claimed), (*there, *whole), strict=True))
+        layers = {**known, **claimed}
+        # a title gets into the image's config, and is ours to choose
+        return {key: replace(layers[key], title=wanted[key]) for key, usable in found.items() if usable}
+
+    def bring(self, layers: Iterable[Layer]) -> None:
+        """Put the blobs of layers into the store, the largest first, unless they are there."""
+        blobs = {layer.descriptor.digest: layer.descriptor for layer in layers if not self.store.has(layer.descriptor)}
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            ordered = sorted(blobs.values(), key=lambda blob: -blob.size)
+            list(pool.map(lambda blob: self.registry.blob(blob, self.store), ordered))
+
+    def _there(self, layer: Layer) -> bool:
+        return self.store.has(layer.descriptor) or exists(self.registry, layer.descriptor)
+
+    def _whole(self, layer: Layer) -> bool:
+        """Whether a claim holds; what does not is told, unless its blob was collected meanwhile."""
+        if not self._there(layer):
+            return False
+        try:
+            self.registry.blob(layer.descriptor, self.store)
+            with content.tar_of(self.store, layer.descriptor.digest, limit=layer.unpacked_size) as tar:
+                found, size = tar.finish(), tar.size
+        except (HashMismatchError, ImageError) as error:
+            console.warn(f"{layer.title}: what {self.registry.where} has is not used: {error.what}")
+            return False
+        if (found, size) != (layer.diff_id, layer.unpacked_size):
+            stated = f"{layer.diff_id} and {layer.unpacked_size} bytes"
+            console.warn(
+                f"{layer.title}: what {self.registry.where} has unpacks to {found}, {size} bytes, not {stated}"
+            )
+            return False
+        return True
+
+
+@contextmanager
+def at(
+    where: str,
+    store: Store,
+    *,
+    environment: Mapping[str, str],
+    plain: Collection[str] = (),
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Remote]:
+    """The layers of `HOST/REPOSITORY`; ImageError for another form. `plain` are hosts that may speak plain HTTP."""
+    place = destination(where)
+    if ":" in where.rpartition("/")[2]:
+        raise ImageError(
+            "layers have no tag, they are found by what they are made from",
+            where=where,
+            remedy="--from HOST/REPOSITORY",
+        )
+    with connected(replace(place, plain=place.host in plain), environment, sleep) as registry:
+        yield Remote(registry=registry, store=store)
