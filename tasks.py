@@ -48,6 +48,8 @@ LOCKS = ROOT / "images" / "locks"
 TARGET = {"target": "id or glob of ./inv matrix; may be repeated"}
 JSON = {"json": "one JSON document on stdout"}
 FORMATS = ("table", "json", "markdown", "github")
+PLAIN = {"plain_http": "host that may speak plain HTTP, as this machine's registries do anyway; may be repeated"}
+WHOLE = {"verify": "read every byte back from the registry and hash it; else it is asked for the blobs' sizes"}
 ENGINE = {"engine": "auto, docker or sandbox"}
 MADE_FOR = {
     "for_": "a publish target of matrix.yaml: its compression, and its limits of layers",
@@ -563,6 +565,61 @@ def load(_: Context, target: Sequence[str], tag: Sequence[str], extra_requiremen
             tags = tuple(tag) or (f"torchkiln/{row.id}:latest",)
             Docker(subject.store).load(subject.image, tags)
         show("\n".join(tags))
+
+
+@task(
+    positional=["to"],
+    iterable=["target", "plain_http"],
+    help={"to": "HOST/REPOSITORY[:TAG]"} | TARGET | EXTRA | PLAIN | WHOLE | JSON,
+)
+@guarded
+def push(
+    _: Context,
+    to: str,
+    target: Sequence[str],
+    plain_http: Sequence[str],
+    extra_requirements: str = "",
+    verify: bool = False,
+    json: bool = False,
+) -> None:
+    """Put a built image into a registry, its tag last; what is there already isn't sent."""
+    from torchkiln import transfer
+
+    sent = transfer.push(project(), one_row(target, extra_requirements), to, plain=plain_http, whole=verify)
+    show(sent.to_json() if json else str(sent))
+
+
+@task(
+    positional=["source"],
+    iterable=["plain_http"],
+    help={"source": "HOST/REPOSITORY[:TAG] or HOST/REPOSITORY@sha256:…", "name": "instead of the target that it states"}
+    | PLAIN
+    | JSON,
+)
+@guarded
+def pull(_: Context, source: str, plain_http: Sequence[str], name: str = "", json: bool = False) -> None:
+    """Fetch an image that was pushed, as if it had been built here: for validate, shell, load, verify."""
+    from torchkiln import transfer
+
+    got = transfer.pull(project(), source, name=name, plain=plain_http)
+    show(got.to_json() if json else f"{got.name} {got.digest}")
+
+
+@task(
+    positional=["source", "to"],
+    iterable=["plain_http"],
+    help={"source": "HOST/REPOSITORY[:TAG] or HOST/REPOSITORY@sha256:…", "to": "HOST/REPOSITORY[:TAG]"}
+    | PLAIN
+    | WHOLE
+    | JSON,
+)
+@guarded
+def copy(_: Context, source: str, to: str, plain_http: Sequence[str], verify: bool = False, json: bool = False) -> None:
+    """Put an image of one registry into another, byte for byte, through this machine but not onto its disk."""
+    from torchkiln import transfer
+
+    sent = transfer.copy(project(), source, to, plain=plain_http, whole=verify)
+    show(sent.to_json() if json else str(sent))
 
 
 @task(

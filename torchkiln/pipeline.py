@@ -225,7 +225,7 @@ def subject(project: Project, target: Target, reference: str = "") -> Iterator[F
     """The built image of a row, or the one at `oci:DIR[:REF]` or `docker-daemon:NAME`, as long as it is needed."""
     if not reference:
         manifest_of(project, target)
-        _hold_lock(project, target)
+        hold_lock(project, target)
     with (
         project.home.lock("use", shared=True),
         tempfile.TemporaryDirectory(prefix="image-", dir=project.home.temporary) as scratch,
@@ -262,11 +262,11 @@ def verify(project: Project, target: Target) -> tuple[Mismatch, ...]:
         for digest in lying(found):
             project.store.discard(digest)
     if not found:
-        _hold_lock(project, target)
+        hold_lock(project, target)
     return found
 
 
-def _hold_lock(project: Project, target: Target) -> None:
+def hold_lock(project: Project, target: Target) -> None:
     """Warn of an image that was built from another lock than the row has now.
 
     StoreError for one with a user's additions: it may be that of another list with the same name.

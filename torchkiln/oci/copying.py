@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,11 +11,10 @@ from torchkiln.errors import ImageError, PushError
 from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.delivery import delivering
-from torchkiln.oci.image import Descriptor
 from torchkiln.oci.naming import name
 from torchkiln.oci.pull import LARGEST_LAYER
-from torchkiln.oci.push import at, pushed
-from torchkiln.oci.reference import parse
+from torchkiln.oci.push import pushed
+from torchkiln.oci.reference import at, parse
 from torchkiln.oci.registry import INDEX_TYPES, MANIFEST_TYPES, connected
 from torchkiln.oci.upload import CHUNK
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
     from torchkiln.oci.delivery import Delivery, Sleep
     from torchkiln.oci.document import Manifest
+    from torchkiln.oci.image import Descriptor
     from torchkiln.oci.push import Pushed
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.upload import How
@@ -82,11 +81,7 @@ def _children(registry: Registry, data: bytes, media_type: str) -> list[tuple[by
         return []
     if media_type not in INDEX_TYPES:
         raise ImageError(f"a manifest of type {media_type or 'unknown'}", where=registry.where)
-    try:
-        entries = [Descriptor.from_json(entry) for entry in json.loads(data)["manifests"]]
-    except documents.MALFORMED as error:
-        raise ImageError(f"not an image index: {error!r}", where=registry.where) from error
-    found = [registry.manifest(entry.digest) for entry in entries]
+    found = [registry.manifest(entry.digest) for entry in documents.index(data)]
     odd = sorted({kind for _, kind in found if kind not in MANIFEST_TYPES})
     if odd:
         raise ImageError(f"the index lists {', '.join(odd)}", where=registry.where, remedy="copy the images in it")

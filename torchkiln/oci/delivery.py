@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 TOLD = 256 << 20
 """Bytes of a blob after which its progress is told again."""
 
+WORTH_TELLING = 4 << 20
+
 
 class HaltedError(Exception):
     """Another blob has failed, or nobody waits any more."""
@@ -82,8 +84,9 @@ class Delivery:
             raise
         with self._told:
             self._done += 1
-            count = f"{self._done} of {len(self._futures)}"
-            console.note(f"{how}: {blob.digest[:19]}, {blob.size / 1e6:.1f} MB ({count})")
+            if how != "there" and (blob.size >= WORTH_TELLING or self._done == len(self._futures)):
+                count = f"{self._done} of {len(self._futures)}"
+                console.note(f"{how}: {blob.digest[:19]}, {blob.size / 1e6:.1f} MB ({count})")
         return how
 
     def _until(self, read: Read, start: int, stop: int) -> Iterator[bytes]:

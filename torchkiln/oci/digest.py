@@ -46,6 +46,25 @@ def of_stream(stream: BinaryIO) -> tuple[Digest, int]:
     return Digest("sha256:" + state.hexdigest()), size
 
 
+class Tally:
+    """A write-only file that counts and hashes what passes, and keeps nothing."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Take note of bytes."""
+        self._sha256.update(data)
+        self.size += len(data)
+        return len(data)
+
+    @property
+    def digest(self) -> Digest:
+        """Of what was written so far."""
+        return Digest("sha256:" + self._sha256.hexdigest())
+
+
 def of_file(path: Path) -> tuple[Digest, int]:
     """The digest and size in bytes of a file."""
     with path.open("rb") as stream:

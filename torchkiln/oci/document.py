@@ -56,6 +56,14 @@ def manifest(data: bytes) -> Manifest:
         raise ImageError(f"not an image manifest: {error!r}") from error
 
 
+def index(data: bytes) -> tuple[Descriptor, ...]:
+    """The manifests that an image index lists; ImageError for anything else."""
+    try:
+        return tuple(Descriptor.from_json(entry) for entry in json.loads(data)["manifests"])
+    except MALFORMED as error:
+        raise ImageError(f"not an image index: {error!r}") from error
+
+
 def document(data: bytes) -> Document:
     """Parse an image config; ImageError for anything else."""
     try:

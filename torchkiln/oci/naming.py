@@ -1,4 +1,4 @@
-"""Let a tag or digest of a repository name a manifest, and see that it does."""
+"""Let a tag or digest of a repository name a manifest, and see that it does; find out what a tag names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from torchkiln.errors import HashMismatchError
 from torchkiln.oci import digest as digests
-from torchkiln.oci.registry import INDEX_TYPES, MANIFEST_TYPES
-from torchkiln.oci.session import LARGEST_MANIFEST, bounded
+from torchkiln.oci.reference import at, parse
+from torchkiln.oci.registry import connected
 from torchkiln.oci.upload import COMMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from torchkiln.oci.registry import Registry
 
 
@@ -24,7 +26,7 @@ def name(registry: Registry, name: str, data: bytes, media_type: str) -> None:
             pass
 
     registry.persist(f"manifest {name}", put)
-    found, digest = registry.persist(f"manifest {name}", lambda: _named(registry, address)), digests.of_bytes(data)
+    found, digest = registry.resolve(name), digests.of_bytes(data)
     if found != digest:
         remedy = "push again, unless somebody else pushes there; then find out who"
         raise HashMismatchError(
@@ -32,12 +34,14 @@ def name(registry: Registry, name: str, data: bytes, media_type: str) -> None:
         )
 
 
-def _named(registry: Registry, address: str) -> str:
-    """The digest of what a name stands for: as stated, else reckoned."""
-    accepted = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
-    with registry.ask("HEAD", address, accepted) as response:
-        stated = str(response.headers.get("Docker-Content-Digest", ""))
-    if stated:
-        return stated[:100]
-    with registry.ask("GET", address, accepted) as response:
-        return digests.of_bytes(bounded(response, LARGEST_MANIFEST))
+def pinned(text: str, *, environment: Mapping[str, str], plain: Collection[str] = ()) -> str:
+    """`HOST/REPOSITORY@sha256:…` of `HOST/REPOSITORY[:TAG]`, as it is now; what has a digest stays as it is.
+
+    ImageError for what is no reference, FetchError if the registry can't be asked.
+    """
+    if "@" in text:
+        parse(text)
+        return text
+    place = at(text, plain)
+    with connected(place, environment) as registry:
+        return f"{text.removesuffix(f':{place.tag}')}@{digests.parse(registry.resolve(place.tag))}"

@@ -17,7 +17,7 @@ from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TY
 from torchkiln.oci.session import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.document import Document
@@ -41,9 +41,11 @@ MOST_LAYERS = 127
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """An image whose layers are all in the store."""
+    """An image that is in the store, with all its layers."""
 
     image: Image
+    manifest: Descriptor
+    """As it was served, for one machine."""
     config: Digest
     """Of its config as it was served."""
 
@@ -54,16 +56,18 @@ def pull(
     *,
     machine: str,
     environment: Mapping[str, str],
+    plain: Collection[str] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> Pulled:
-    """The image at `HOST/REPOSITORY@sha256:…` for a machine (`x86_64`), its layers put into the store and measured.
+    """The image at `HOST/REPOSITORY@sha256:…` for a machine (`x86_64`), put into the store, its layers measured.
 
     Of an index, the one manifest for linux and the machine. FetchError if the registry can't be asked;
     HashMismatchError if it serves other bytes; ImageError for what is no image for that machine, or of no known form.
     """
     reference = parse(text)
+    reference = replace(reference, plain=reference.host in plain)
     with connected(reference, environment, sleep) as registry:
-        data = _chosen(registry, reference.digest, ARCHITECTURES[machine])
+        data, media_type = _chosen(registry, reference.digest, ARCHITECTURES[machine])
         manifest = documents.manifest(data)
         _known_type(manifest.config.media_type, CONFIG_TYPES, "config", text)
         config = registry.document(manifest.config, LARGEST_CONFIG)
@@ -73,11 +77,14 @@ def pull(
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             list(pool.map(lambda blob: registry.blob(blob, store), blobs))
             layers = tuple(pool.map(lambda pair: _measured(store, *pair), zip(blobs, document.diff_ids, strict=True)))
-    return Pulled(image=Image(config=document.config, layers=layers), config=manifest.config.digest)
+        store.put(config, "")
+        named = store.put(data, media_type)
+    image = Image(config=document.config, layers=layers)
+    return Pulled(image=image, manifest=named, config=manifest.config.digest)
 
 
-def _chosen(registry: Registry, digest: Digest, architecture: str) -> bytes:
-    """The manifest; out of an index the one for the machine."""
+def _chosen(registry: Registry, digest: Digest, architecture: str) -> tuple[bytes, str]:
+    """The manifest and its type; out of an index the one for the machine."""
     data, media_type = registry.manifest(digest)
     if media_type in INDEX_TYPES:
         try:
@@ -89,7 +96,7 @@ def _chosen(registry: Registry, digest: Digest, architecture: str) -> bytes:
             raise ImageError(f"the index has {len(fit)} images for linux/{architecture}", where=registry.where)
         data, media_type = registry.manifest(fit[0].digest)
     _known_type(media_type, MANIFEST_TYPES, "manifest", registry.where)
-    return data
+    return data, media_type
 
 
 def _known_type(media_type: str, known: Sequence[str], what: str, where: str) -> None:

@@ -6,17 +6,18 @@ A tag never names something incomplete: it is set when the registry has all of t
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln import console
 from torchkiln.errors import PushError, StoreError
 from torchkiln.oci import digest as digests
+from torchkiln.oci import document as documents
 from torchkiln.oci.delivery import delivering
-from torchkiln.oci.image import CONFIG_TYPE, MANIFEST_TYPE, Descriptor, config_bytes, manifest_bytes
+from torchkiln.oci.image import CONFIG_TYPE, MANIFEST_TYPE, config_bytes, manifest_bytes
 from torchkiln.oci.naming import name
-from torchkiln.oci.reference import destination
+from torchkiln.oci.reference import at
 from torchkiln.oci.registry import connected
 from torchkiln.oci.upload import CHUNK
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from torchkiln.oci.delivery import Delivery, Sleep
     from torchkiln.oci.digest import Digest
-    from torchkiln.oci.image import Image, Layer
+    from torchkiln.oci.image import Descriptor, Image, Layer
     from torchkiln.oci.reference import Destination
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.store import Store
@@ -71,21 +72,23 @@ class Pusher:
 
         StoreError before anything more is sent if a layer is nowhere.
         """
-        layers = {layer.descriptor.digest: layer for layer in image.layers}.values()
-        self._complete([layer.descriptor for layer in layers])
-        for layer in sorted(layers, key=lambda layer: -layer.descriptor.size):
-            self.offer(layer)
-        config, data = config_bytes(image), manifest_bytes(image)
-        about = Descriptor(media_type=CONFIG_TYPE, digest=digests.of_bytes(config), size=len(config))
-        self.delivery.submit(about, lambda start, stop: iter((config[start:stop],)))
-        done = self.delivery.wait()
-        digest = digests.of_bytes(data)
+        self.store.put(config_bytes(image), CONFIG_TYPE)
+        return self.put(manifest_bytes(image), MANIFEST_TYPE)
+
+    def put(self, manifest: bytes, media_type: str) -> Pushed:
+        """As `finish`, for an image that is known by its manifest: that is put there byte for byte."""
+        listed = documents.manifest(manifest)
+        blobs = sorted((*listed.layers, listed.config), key=lambda blob: -blob.size)
+        self._complete(blobs)
+        for blob in blobs:
+            self.delivery.submit(blob, self._read(blob))
+        done, digest = self.delivery.wait(), digests.of_bytes(manifest)
         for each in (digest, self.place.tag):
-            name(self.delivery.registry, each, data, MANIFEST_TYPE)
+            name(self.delivery.registry, each, manifest, media_type)
         return pushed(self.place, digest, done)
 
-    def _complete(self, layers: Sequence[Descriptor]) -> None:
-        missing = [blob.digest for blob in layers if not self.source and not self.store.has(blob)]
+    def _complete(self, blobs: Sequence[Descriptor]) -> None:
+        missing = [blob.digest for blob in blobs if not self.source and not self.store.has(blob)]
         if missing:
             what = f"{len(missing)} layers are missing: {', '.join(missing[:3])}"
             raise StoreError(what, where=str(self.store.root), remedy="build the target again")
@@ -144,12 +147,6 @@ def push(
     options = {"environment": environment, "siblings": siblings, "plain": plain, "sleep": sleep, "chunk": chunk}
     with console.step(f"push {to}"), pushing(to, store, **options) as pusher:  # type: ignore[arg-type]
         return pusher.finish(image)
-
-
-def at(to: str, plain: Collection[str]) -> Destination:
-    """A place by its name; its host may be one that is told to speak plain HTTP."""
-    place = destination(to)
-    return replace(place, plain=place.host in plain)
 
 
 def pushed(place: Destination, digest: Digest, done: Sequence[tuple[Descriptor, How]]) -> Pushed:

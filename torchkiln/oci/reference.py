@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import ImageError
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from torchkiln.oci.digest import Digest
 
 HUB = {"docker.io": "registry-1.docker.io"}
@@ -84,6 +86,12 @@ def destination(text: str, *, plain: bool = False) -> Destination:
         remedy = "name the registry too, as in docker.io/USER/NAME:TAG"
         raise ImageError("not HOST/REPOSITORY[:TAG]", where=repr(text[:200]), remedy=remedy)
     return Destination(host=found["host"], repository=_full(found), plain=plain, tag=found["tag"] or LATEST)
+
+
+def at(text: str, plain: Collection[str]) -> Destination:
+    """The place of `destination`, on plain HTTP if its host is among those that are told to speak it."""
+    place = destination(text)
+    return replace(place, plain=place.host in plain)
 
 
 def _full(found: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from torchkiln.errors import TorchkilnError
-    from torchkiln.oci.digest import Digest
+    from torchkiln.oci.digest import Digest, Tally
     from torchkiln.oci.image import Descriptor
     from torchkiln.oci.reference import Repository
     from torchkiln.oci.store import BlobWriter, Store
@@ -66,6 +66,39 @@ class Registry(Session):
             self._same(writer.digest, blob.digest)
             writer.commit(blob.media_type)
 
+    def reckon(self, blob: Descriptor) -> Digest:
+        """The digest of a blob as it is served, read to its end; HashMismatchError if it has more bytes than stated."""
+        tally = digests.Tally()
+        self.persist(f"blob {blob.digest}", lambda: self._append(blob, tally), progress=lambda: tally.size)
+        return tally.digest
+
+    def size(self, blob: Descriptor) -> int | None:
+        """Bytes of a blob as the registry states them: `blob.size` if it states none, None if it has no such blob."""
+
+        def ask() -> int | None:
+            address = f"{self.reference.address}/blobs/{blob.digest}"
+            with self.ask("HEAD", address, good={200, 404}) as response:
+                stated = response.headers.get("Content-Length", "")[:19]
+                size = int(stated) if stated.isdecimal() else 0  # some answer HEAD with 0
+                return (size or blob.size) if response.status_code == httpx.codes.OK else None
+
+        return self.persist(f"blob {blob.digest}", ask)
+
+    def resolve(self, name: str) -> str:
+        """The digest of what a tag or digest stands for now, as the registry states it, else reckoned."""
+
+        def ask() -> str:
+            accepted = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
+            address = f"{self.reference.address}/manifests/{name}"
+            with self.ask("HEAD", address, accepted) as response:
+                stated = str(response.headers.get("Docker-Content-Digest", ""))
+            if stated:
+                return stated[:100]
+            with self.ask("GET", address, accepted) as response:
+                return digests.of_bytes(bounded(response, LARGEST_MANIFEST))
+
+        return self.persist(f"manifest {name}", ask)
+
     def pieces(self, blob: Descriptor, start: int, stop: int) -> Iterator[bytes]:
         """A part of a blob, not hashed: whoever gets the whole does that. AgainError if it ends early."""
         left = stop - start
@@ -86,7 +119,7 @@ class Registry(Session):
         with self.ask("GET", f"{self.reference.address}/{path}", headers) as response:
             yield response
 
-    def _append(self, blob: Descriptor, writer: BlobWriter) -> None:
+    def _append(self, blob: Descriptor, writer: BlobWriter | Tally) -> None:
         headers = {"Range": f"bytes={writer.size}-"} if writer.size else {}
         with self._answer(f"blobs/{blob.digest}", headers) as response:
             skip = 0 if response.status_code == httpx.codes.PARTIAL_CONTENT else writer.size

@@ -1,0 +1,70 @@
+"""What a registry serves of an image, held against its manifests: that all is there, and on request every byte."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchkiln.errors import HashMismatchError, VerifyError
+from torchkiln.oci import document as documents
+from torchkiln.oci.reference import parse
+from torchkiln.oci.registry import CONNECTIONS, INDEX_TYPES, connected
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from torchkiln.oci.digest import Digest
+    from torchkiln.oci.image import Descriptor
+    from torchkiln.oci.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What was looked at; all of it holds."""
+
+    blobs: int
+    read: int
+    """Bytes of blobs that were hashed; 0 if only their sizes were asked for."""
+
+
+def check(text: str, *, environment: Mapping[str, str], plain: Collection[str] = (), whole: bool = False) -> Served:
+    """Hold what is at `HOST/REPOSITORY@sha256:…` against its manifest, or each manifest of an index.
+
+    Manifests are read and hashed; of blobs the registry is asked for the sizes, or with `whole` for all bytes.
+    VerifyError names every blob that is not as stated; FetchError if the registry can't be asked.
+    """
+    reference = parse(text)
+    with connected(replace(reference, plain=reference.host in plain), environment) as registry:
+        blobs = list(_listed(registry, reference.digest).values())
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            wrong = [said for said in pool.map(partial(_wrong, registry, whole=whole), blobs) if said]
+    if wrong:
+        remedy = "push it again, then ask again; if it stays so, ask who runs the registry"
+        raise VerifyError("\n".join(wrong), where=text, remedy=remedy)
+    return Served(blobs=len(blobs), read=sum(blob.size for blob in blobs) if whole else 0)
+
+
+def _listed(registry: Registry, digest: Digest) -> dict[Digest, Descriptor]:
+    """Every blob of a manifest, or of each manifest of an index."""
+    data, media_type = registry.manifest(digest)
+    if media_type not in INDEX_TYPES:
+        found = documents.manifest(data)
+        return {blob.digest: blob for blob in (*found.layers, found.config)}
+    listed = [_listed(registry, entry.digest) for entry in documents.index(data)]
+    return {digest: blob for blobs in listed for digest, blob in blobs.items()}
+
+
+def _wrong(registry: Registry, blob: Descriptor, *, whole: bool) -> str:
+    """What is wrong with a blob; empty if nothing."""
+    size = registry.size(blob)
+    if size is None:
+        return f"{blob.digest} is missing"
+    if size != blob.size:
+        return f"{blob.digest} has {size} bytes, the manifest states {blob.size}"
+    try:
+        found = registry.reckon(blob) if whole else blob.digest
+    except HashMismatchError as error:
+        return error.what
+    return "" if found == blob.digest else f"the registry serves {found} as {blob.digest}"

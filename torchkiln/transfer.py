@@ -1,0 +1,127 @@
+"""Images between this machine and registries: push, pull, copy, and a look at what the registry then serves."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchkiln import pipeline
+from torchkiln.console import note, step
+from torchkiln.errors import ImageError
+from torchkiln.oci import copying, served
+from torchkiln.oci.image import REF_NAME
+from torchkiln.oci.naming import pinned
+from torchkiln.oci.pull import pull as fetched
+from torchkiln.oci.push import pushing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from torchkiln.matrix.target import Target
+    from torchkiln.oci.digest import Digest
+    from torchkiln.oci.image import Image
+    from torchkiln.oci.push import Pushed
+    from torchkiln.oci.served import Served
+    from torchkiln.project import Project
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}")
+"""What an image of the store may be called: it goes into paths and command lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """An image that is in a registry, and was looked at there."""
+
+    pushed: Pushed
+    served: Served
+
+    @property
+    def reference(self) -> str:
+        """`HOST/REPOSITORY@sha256:…`."""
+        return f"{self.pushed.name.rpartition(':')[0]}@{self.pushed.digest}"
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of `push --json` and `copy --json`; other programs rely on it."""
+        return {
+            "name": self.pushed.name,
+            "digest": self.pushed.digest,
+            "reference": self.reference,
+            "sent": self.pushed.sent,
+            "blobs": dict(self.pushed.blobs),
+            "verified": "bytes" if self.served.read else "sizes",
+        }
+
+    def __str__(self) -> str:
+        how = list(self.pushed.blobs.values())
+        done = ", ".join(f"{how.count(kind)} {kind}" for kind in ("sent", "mounted", "there") if kind in how)
+        read = "every byte verified" if self.served.read else "sizes verified"
+        return f"{self.pushed.name} {self.pushed.digest}: {done}, {self.pushed.sent / 1e6:.1f} MB; {read}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """An image of a registry that is in the store now."""
+
+    name: str
+    """In the store."""
+    digest: Digest
+    reference: str
+    """`HOST/REPOSITORY@sha256:…`: of the index, where it was chosen from one."""
+    size: int
+    """Bytes of its layers."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `pull --json` prints; other programs rely on it."""
+        return {"target": self.name, "digest": self.digest, "reference": self.reference, "compressed_size": self.size}
+
+
+def push(project: Project, target: Target, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
+    """Put the built image of a row at `HOST/REPOSITORY[:TAG]`, then ask for its sizes there, or for all of it."""
+    store, environment = project.store, project.environment
+    with project.home.lock("use", shared=True), step(f"push {target.id}"):
+        found = pipeline.manifest_of(project, target)
+        pipeline.hold_lock(project, target)
+        with pushing(to, store, environment=environment, plain=plain) as pusher:
+            pushed = pusher.put(store.read(found.digest), found.media_type)
+    return _seen(project, pushed, plain, whole=whole)
+
+
+def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
+    """Put the image or index at `HOST/REPOSITORY[:TAG]` or `…@sha256:…` at another place, as `push` does."""
+    exact = pinned(source, environment=project.environment, plain=plain)
+    return _seen(project, copying.copy(exact, to, environment=project.environment, plain=plain), plain, whole=whole)
+
+
+def _seen(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bool) -> Sent:
+    exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
+    with step("read it all again" if whole else "ask for the sizes"):
+        seen = served.check(exact, environment=project.environment, plain=plain, whole=whole)
+    return Sent(pushed=pushed, served=seen)
+
+
+def pull(project: Project, source: str, *, name: str = "", plain: Collection[str] = ()) -> Received:
+    """Put the image at `HOST/REPOSITORY[:TAG]` or `…@sha256:…` into the store, where builds of its target lie.
+
+    Its name there is the target that its label states, unless one is given. Every layer is hashed and unpacked once,
+    and held against manifest and config. ImageError if no name is known; otherwise as `oci.pull.pull`.
+    """
+    exact = pinned(source, environment=project.environment, plain=plain)
+    with project.home.lock("use", shared=True), step(f"pull {exact}"):
+        found = fetched(exact, project.store, machine=platform.machine(), environment=project.environment, plain=plain)
+        known = _name(name, found.image, exact)
+        before = project.store.refs().get(known)
+        if before and before.digest != found.manifest.digest:
+            note(f"it takes the place of {before.digest}, which was {known} until now")
+        project.store.tag(known, found.manifest)
+    return Received(name=known, digest=found.manifest.digest, reference=exact, size=found.image.compressed_size)
+
+
+def _name(given: str, image: Image, where: str) -> str:
+    """What the image is called in the store."""
+    found = given or image.config.labels.get(REF_NAME, "")
+    if not _NAME.fullmatch(found):
+        what = f"not a name for an image: {found[:100]!r}" if found else "the image does not say which target it is"
+        raise ImageError(what, where=where, remedy="--name NAME, an id of ./inv matrix to use it as that target")
+    return found
