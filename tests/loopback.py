@@ -106,6 +106,8 @@ class Index:
     Handler.reply; `!` stays."""
     both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=60))
     """Where `together` waits for a second request, before both meet 404."""
+    gates: dict[str, threading.Event] = field(default_factory=dict)
+    """File name → what must happen before the file comes; 500 if it does not within a minute."""
     down: set[str] = field(default_factory=set)
     """Folders that answer 503."""
     pages: dict[str, str] = field(default_factory=dict)
@@ -245,7 +247,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.index.asked.append((name, self.headers.get("Range", "")))
         fault = self.next_fault(name)
         content = self.index.files[folder][name].content
-        if fault == "together":
+        if name in self.index.gates and not self.index.gates[name].wait(60):
+            self.reply(500, b"")
+        elif fault == "together":
             self.index.both.wait()
             self.reply(404, b"")
         elif fault.isdecimal():

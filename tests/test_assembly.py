@@ -1,43 +1,47 @@
+"""Assembly: what overlaps, what is held against what, and that no way of getting there changes the image."""
+
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import toys
+from tests import assembling, loopback, toys
+from tests.assembling import BASE
 from torchkiln import assembly
-from torchkiln.errors import LockError
+from torchkiln.errors import ConflictError, HashMismatchError, LayerMismatchError, LockError
 from torchkiln.layers.archive import Entry, write_layer
-from torchkiln.lock import baselock, lockfile
-from torchkiln.lock.lockfile import Inputs
-from torchkiln.matrix.target import Base
-from torchkiln.oci.image import Config
+from torchkiln.lock import baselock, layerlock, lockfile
+from torchkiln.oci.image import Config, manifest_descriptor
 from torchkiln.oci.store import Store
 from torchkiln.plan import ImagePlan
-from torchkiln.project import Project
 from torchkiln.specs import BaseSpec, BytecodeSpec, WheelSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.assembling import Row
+    from tests.loopback import Index
     from torchkiln.home import Home
-
-BASE = BaseSpec(
-    base=Base(id="bookworm", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("python3",)),
-    lock=baselock.make([("libpython3.11-minimal", "3.11.2-6")]),
-)
+    from torchkiln.oci.image import Layer
+    from torchkiln.specs import LayerSpec
 
 
-def wheels(home: Home, root: Path, *paths: Path, base: BaseSpec = BASE) -> Mapping[str, Path]:
-    """What a build does with these wheels before it makes layers of them."""
-    pins = [toys.pin(path) for path in paths]
-    lock = lockfile.make(Inputs(requirements=("one",), python="3.11", platform="x86_64 glibc 2.36"), pins, "uv")
-    spec = WheelSpec(pins=lock.pins)
-    plan = ImagePlan(target="row", layers=(base, spec), config=Config())
-    project = Project(root=root, home=home, environment={"TORCHKILN_FIND_LINKS": str(root)})
-    return assembly._wheels(project, plan, lock, {}, [spec])
+@pytest.fixture
+def index() -> Iterator[Index]:
+    """A package index on this machine."""
+    with loopback.serve() as served:
+        yield served
+
+
+def of_disk(home: Home, root: Path, *wheels: Path, base: BaseSpec = BASE) -> Row:
+    """A row whose wheels lie in a folder."""
+    return assembling.row(
+        home, root, [toys.pin(path) for path in wheels], {"TORCHKILN_FIND_LINKS": str(root)}, base=base
+    )
 
 
 def test_a_layer_that_holds_nothing_is_left_out(tmp_path: Path) -> None:
@@ -57,14 +61,61 @@ def test_a_layer_that_holds_nothing_is_left_out(tmp_path: Path) -> None:
     assert kept.layers == plan.layers[:2]
 
 
-def test_a_pin_deleted_from_a_lock_is_noticed_before_layers_are_made(home: Home, tmp_path: Path) -> None:
+def test_no_layer_waits_for_wheels_that_are_not_in_it(home: Home, tmp_path: Path, index: Index) -> None:
+    """The index withholds a wheel until all that needs only the other one is made and handed on, bytecode too."""
+    one, two = index.add("one", "1.0"), index.add("two", "1.0", requires=("one",))
+    index.gates[two.filename] = threading.Event()
+    row = assembling.row(home, tmp_path, [one, two], index.environment(tmp_path))
+    handed: list[str] = []
+
+    def made(spec: LayerSpec, layer: Layer) -> None:
+        assert row.project.store.has(layer.descriptor)
+        handed.append(spec.title)
+        if set(handed) == {spec.title for spec in row.plan.layers if "two" not in spec.title}:
+            assert not home.wheel(two.sha256, two.filename).exists()
+            index.gates[two.filename].set()
+
+    plan, image = row.assemble(made)
+    assert set(handed[-2:]) == {"two 1.0", "bytecode of two 1.0"}
+    assert sorted(handed) == sorted(spec.title for spec in plan.layers)
+    assert [layer.title for layer in image.layers] == [spec.title for spec in row.plan.layers]
+    assert {"fetch", "wheels to layers", "bytecode"} <= row.stages.keys()
+
+
+def test_what_is_handed_on_may_end_the_build(home: Home, tmp_path: Path, index: Index) -> None:
+    """Such as a registry that refuses a layer: what was made stays made, and the next build goes on from there."""
+    pins = [index.add("one", "1.0"), index.add("two", "1.0")]
+    index.gates[pins[1].filename] = threading.Event()
+    row = assembling.row(home, tmp_path, pins, index.environment(tmp_path))
+
+    def made(spec: LayerSpec, _layer: Layer) -> None:
+        if isinstance(spec, WheelSpec):
+            index.gates[pins[1].filename].set()
+            raise ConnectionRefusedError(spec.title)
+
+    with pytest.raises(ConnectionRefusedError, match="one"):
+        row.assemble(made)
+    assert home.lookup(WheelSpec(pins=(pins[0],)).key) is not None
+    whole = manifest_descriptor(row.assemble()[1])
+    assert whole == manifest_descriptor(other_home(row, tmp_path).assemble()[1])
+
+
+def other_home(row: Row, tmp_path: Path) -> Row:
+    """The same row with an empty cache."""
+    from torchkiln import home as homes  # noqa: PLC0415
+
+    fresh = homes.prepare(homes.Home(tmp_path / "fresh"))
+    return assembling.row(fresh, row.project.root, row.lock.pins, row.project.environment, base=row.base)
+
+
+def test_a_pin_deleted_from_a_lock_is_noticed_before_there_is_an_image(home: Home, tmp_path: Path) -> None:
     """What the wheels themselves ask for is held against the pins, for the base's exact Python."""
     one = toys.make_wheel(tmp_path, "one", requires=("two>=1; python_full_version == '3.11.2'", "six; extra == 'x'"))
     two = toys.make_wheel(tmp_path, "two")
-    assert len(wheels(home, tmp_path, one, two)) == 2
+    of_disk(home, tmp_path, one, two).assemble()
     for _ in range(2):  # a lock that was refused is not remembered as a good one
         with pytest.raises(LockError) as raised:
-            wheels(home, tmp_path, one)
+            of_disk(home, tmp_path, one).assemble()
         assert "one needs two>=1, and no two is pinned" in raised.value.what
         assert raised.value.remedy == "./inv lock --target row"
 
@@ -72,7 +123,109 @@ def test_a_pin_deleted_from_a_lock_is_noticed_before_layers_are_made(home: Home,
 def test_wheels_that_go_together_on_one_python_are_asked_again_on_another(home: Home, tmp_path: Path) -> None:
     """Rows share a lock for each minor; bases have their own patch release, and markers may name it."""
     one = toys.make_wheel(tmp_path, "one", requires=("two; python_full_version >= '3.11.4'",))
-    wheels(home, tmp_path, one)
+    of_disk(home, tmp_path, one).assemble()
     newer = replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")]))
     with pytest.raises(LockError, match="no two is pinned"):
-        wheels(home, tmp_path, one, base=newer)
+        of_disk(home, tmp_path, one, base=newer).assemble()
+
+
+def test_wheels_that_write_one_file_are_refused(home: Home, tmp_path: Path) -> None:
+    """Each of them is a good layer by itself; there is no image of both."""
+    both = [toys.make_wheel(tmp_path, name, files={"same.py": f"{name} = 1\n"}) for name in ("one", "two")]
+    with pytest.raises(ConflictError, match=r"same\.py"):
+        of_disk(home, tmp_path, *both).assemble()
+
+
+def test_the_archive_may_move_on(home: Home, tmp_path: Path) -> None:
+    """What the base holds now has a key of its own, and its bytecode that of its Python: no locked layer is missed."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    planned = row.plan
+    layer = assembling.make_base(row.project, BASE, packages=[("libpython3.11-minimal", "3.11.9-1")])
+    row.project.layer_lock.parent.mkdir(parents=True)
+    old = replace(layer, diff_id=layer.descriptor.digest)
+    compiled = next(spec for spec in planned.layers if isinstance(spec, BytecodeSpec))
+    row.project.layer_lock.write_text(layerlock.render({BASE.key: old, compiled.key: old}))
+    plan, image = row.assemble()
+    assert image.layers[0] == layer
+    keys = {spec.key for spec in plan.layers}
+    assert not keys & {BASE.key, compiled.key}
+    assert {spec.python for spec in plan.layers if isinstance(spec, BytecodeSpec)} == {"3.11.9"}
+    assert replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")])).key in keys
+
+
+def locked(row: Row) -> dict[str, Layer]:
+    """Build the row in a cache of its own and lock what it is made of."""
+    plan, image = row.assemble()
+    layers = {spec.key: layer for spec, layer in zip(plan.layers, image.layers, strict=True)}
+    row.project.layer_lock.parent.mkdir(parents=True, exist_ok=True)
+    row.project.layer_lock.write_text(layerlock.render(layers))
+    return layers
+
+
+def test_known_layers_give_the_same_image(home: Home, tmp_path: Path) -> None:
+    """With their lock or without, found, made anew, or made anew and checked in the slow way."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    before = manifest_descriptor(row.assemble()[1])
+    locked(row)
+    assert manifest_descriptor(row.assemble()[1]) == before
+    assert manifest_descriptor(other_home(row, tmp_path).assemble()[1]) == before
+    assert manifest_descriptor(row.assemble(verify=True)[1]) == before
+
+
+@pytest.mark.parametrize("kind", [WheelSpec, BytecodeSpec, BaseSpec])
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_layer_that_is_not_the_locked_one_is_an_error(
+    home: Home, tmp_path: Path, kind: type[LayerSpec], *, verify: bool
+) -> None:
+    """Whether it was made just now or is in the cache: it names layer and versions, and is not remembered."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    layers = locked(row)
+    wrong = next(spec for spec in row.plan.layers if isinstance(spec, kind))
+    other = next(layer for key, layer in layers.items() if key != wrong.key)
+    row.project.layer_lock.write_text(layerlock.render({**layers, wrong.key: replace(other, title=wrong.title)}))
+    for tried in (row, other_home(row, tmp_path)):
+        with pytest.raises(LayerMismatchError) as raised:
+            tried.assemble(verify=verify)
+        said = str(raised.value)
+        assert wrong.title in said
+        assert wrong.key in said
+        assert f"layer format {wrong.FORMAT}" in said
+        assert other.descriptor.digest in said
+    if kind is not BaseSpec:
+        assert tried.project.home.lookup(wrong.key) is None
+
+
+def test_a_damaged_wheel_is_told_from_a_wrong_lock(home: Home, tmp_path: Path) -> None:
+    """Known layers are made without inflating: a wheel that changed on this disk makes another, and is thrown out."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one", files={"one.py": f"x = {'1' * 500}\n"}))
+    locked(row)
+    fresh = other_home(row, tmp_path)
+    (pin,) = row.lock.pins
+    copy = fresh.project.home.wheel(pin.sha256, pin.filename)
+    copy.parent.mkdir(parents=True)
+    data = bytearray((tmp_path / pin.filename).read_bytes())
+    data[data.index(b"one.py") + 12] ^= 1
+    copy.write_bytes(data)
+    with pytest.raises(HashMismatchError, match="changed on this disk"):
+        fresh.assemble()
+    assert not copy.exists()
+    fresh.assemble()
+
+
+def test_what_lies_elsewhere_is_not_made(home: Home, tmp_path: Path) -> None:
+    """Layers that a registry has are handed on as they are: no wheel is fetched, no base made, no blob stored."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    plan, image = row.assemble()
+    remote = {spec.key: layer for spec, layer in zip(plan.layers, image.layers, strict=True)}
+    compared = {path.name: path.read_bytes() for path in home.index.glob("together-*")}
+    fresh = other_home(row, tmp_path)
+    for path in [*fresh.project.home.index.iterdir(), *fresh.project.store.blobs.iterdir()]:
+        path.unlink()
+    for name, data in compared.items():
+        (fresh.project.home.index / name).write_bytes(data)
+    handed: list[Layer] = []
+    composed = replace(fresh, lock=fresh.lock).assemble(lambda _, layer: handed.append(layer), remote=remote)[1]
+    assert manifest_descriptor(composed) == manifest_descriptor(image)
+    assert {layer.descriptor.digest for layer in handed} == {layer.descriptor.digest for layer in image.layers}
+    assert list(fresh.project.store.blobs.iterdir()) == []
+    assert list(fresh.project.home.wheels.iterdir()) == []

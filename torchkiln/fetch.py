@@ -44,10 +44,12 @@ def fetch(
     environment: Mapping[str, str],
     on_ready: Callable[[Pin, Path], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
+    stop: threading.Event | None = None,
 ) -> Mapping[str, Path]:
     """Every wheel of a lock as a verified file, by sha256; `on_ready` is told of each, in this thread, as it comes.
 
-    Raises FetchError, HashMismatchError or HostError; what has come by then is kept.
+    Raises FetchError, HashMismatchError or HostError, and StoppedError when another thread sets `stop`; what has come
+    by then is kept.
     """
     tell = on_ready or (lambda _pin, _path: None)
     ready: dict[str, Path] = {}
@@ -64,7 +66,9 @@ def fetch(
         if missing:
             _check_room(home, missing)
             urls = resolve.locate(lock, missing, environment)
-            for pin, path in _downloaded(home, missing, urls, environment, sleep):
+            for pin, path in _downloaded(
+                home, missing, urls, environment=environment, sleep=sleep, stop=stop or threading.Event()
+            ):
                 ready[pin.sha256] = path
                 tell(pin, path)
     return ready
@@ -171,11 +175,12 @@ def _downloaded(
     home: Home,
     pins: list[Pin],
     urls: Mapping[str, str],
+    *,
     environment: Mapping[str, str],
     sleep: Callable[[float], None],
+    stop: threading.Event,
 ) -> Iterator[tuple[Pin, Path]]:
     """Wheels as they come, the biggest begun first; the first failure stops all."""
-    stop = threading.Event()
     ordered = sorted(pins, key=lambda pin: -pin.weight)
     with (
         network.client(environment, connections=AT_ONCE) as client,

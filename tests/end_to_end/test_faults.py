@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.kiln import Row
 
 pytestmark = [pytest.mark.network, pytest.mark.sandbox]
-STAGES = ("fetch", "wheels to layers", "bytecode, environment, suite", "validate")
+STAGES = ("fetch", "wheels to layers", "bytecode", "validate")
 
 
 def wait_for(process: subprocess.Popen[bytes], stage: str) -> None:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import loopback, toys
+from tests import assembling, loopback, toys
 from torchkiln import assembly, credentials
 from torchkiln.errors import FetchError, LockError
-from torchkiln.lock import baselock, fit, lockfile, resolve
+from torchkiln.lock import fit, lockfile, resolve
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import select
 from torchkiln.oci.image import Config
 from torchkiln.plan import ImagePlan
 from torchkiln.project import Project
-from torchkiln.specs import BaseSpec, WheelSpec
+from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,13 +116,11 @@ def locked(environment: Mapping[str, str]) -> Lock:
 def built(home: Home, lock: Lock, environment: Mapping[str, str]) -> dict[str, bytes]:
     """The wheels of a lock as the layer of an image in the store; what is in its files."""
     project = Project(root=ROOT, home=home, environment=environment)
-    base = BaseSpec(base=ROW.base, lock=baselock.make([("libpython3.11-minimal", "3.11.2-6")]))
-    spec = WheelSpec(pins=lock.pins)
-    plan = ImagePlan(target="row", layers=(base, spec), config=Config())
-    layers = assembly._converted(project, [spec], assembly._wheels(project, plan, lock, {}, [spec]))
-    _, image = assembly.put_together(replace(plan, layers=(spec,)), [layers[spec.key]])
+    assembling.make_base(project, assembling.BASE)
+    plan = ImagePlan(target="row", layers=(assembling.BASE, WheelSpec(pins=lock.pins)), config=Config())
+    _, image = assembly.assemble(project, plan, lock, frozen=True, stages={})
     project.store.put_image(image, "row")
-    return {name: data for name, (_, data) in toys.unpacked(project.store, layers[spec.key]).items()}
+    return {name: data for name, (_, data) in toys.unpacked(project.store, image.layers[-1]).items()}
 
 
 def leaks(folder: Path) -> list[Path]:

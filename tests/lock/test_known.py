@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import loopback
-from torchkiln import assembly
+from torchkiln.assembly import together
 from torchkiln.errors import LockError
 from torchkiln.fetch import fetch
 from torchkiln.lock import baselock, fit, known, lockfile, rows
@@ -205,7 +205,7 @@ def test_a_wrong_fact_gets_into_no_image(index: Index, tmp_path: Path, home: Hom
     paths = fetch(home, lock, environment=index.environment(tmp_path))
     plan = ImagePlan(target=CUDA.id, layers=(BASE, WheelSpec(pins=lock.pins)), config=Config())
     with nullcontext() if metadata == "as the facts say" else pytest.raises(LockError, match=r"nvidia-blas==12\.9"):
-        assembly._check_together(plan, lock, paths)
+        together.held(plan, lock, paths)
 
 
 @pytest.mark.network

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from isal import isal_zlib
 
-from torchkiln.errors import ConflictError, VerifyError
+from torchkiln.errors import ConflictError, LayerMismatchError
 from torchkiln.layers import install, members, pool
 from torchkiln.layers.archive import Archive, Entry, layer, order
 from torchkiln.layers.inflate import BUFFER, CorruptStreamError
@@ -39,7 +39,7 @@ def build(
     known: Layer | None = None,
     boundaries: Path | None = None,  # noqa: ARG001  the folder where block boundaries of wheels are remembered
 ) -> Layer:
-    """The layer of a spec's wheels, found by sha256 in `paths`; VerifyError if it is not the `known` one.
+    """The layer of a spec's wheels, found by sha256 in `paths`; LayerMismatchError if it is not the `known` one.
 
     WheelError if a wheel is damaged, lies about its content, or asks for something unsafe; ConflictError if two
     write one path with different content. Then no layer appears in the store.
@@ -67,8 +67,8 @@ def build(
     return made
 
 
-def _differs(spec: WheelSpec, known: Layer, made: Layer) -> VerifyError:
-    return VerifyError(
+def _differs(spec: WheelSpec, known: Layer, made: Layer) -> LayerMismatchError:
+    return LayerMismatchError(
         f"the layer of {spec.title} is not the one that is locked: expected {known.descriptor.digest}, "
         f"made {made.descriptor.digest}",
         where=f"{spec.key}, wheels {', '.join(pin.filename for pin in spec.pins)}, layer format {spec.FORMAT}",

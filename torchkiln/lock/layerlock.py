@@ -84,7 +84,7 @@ def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: str) ->
     `versions` says what made it: the layer format and the tools.
     """
     expected = known.get(key)
-    if expected is None or _identity(expected) == _identity(made):
+    if expected is None or same(expected, made):
         return
     wanted, found = _identity(expected), _identity(made)
     differing = [
@@ -93,9 +93,14 @@ def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: str) ->
     raise LayerMismatchError(
         f"{made.title or key} is not the layer that layers.lock knows: {', '.join(differing)}; made by {versions}",
         where=key,
-        remedy="other versions write other bytes: raise the spec's FORMAT and lock the layers anew; with the same "
-        "versions this machine is at fault",
+        remedy=f"with the versions it was locked with, it is the locked one again; {COMMAND} locks this one instead, "
+        "once its line is deleted from images/locks/layers.lock",
     )
+
+
+def same(one: Layer, other: Layer) -> bool:
+    """Whether they are the same bytes; what people call them plays no part."""
+    return _identity(one) == _identity(other)
 
 
 _WORDS = ("form", "digest", "size", "diff_id", "unpacked size")

@@ -1,0 +1,65 @@
+"""Which layers need not be made, and what every layer is held against: the index of the cache, and layers.lock."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from torchkiln.lock import layerlock
+from torchkiln.oci.image import recorded
+from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torchkiln.oci.image import Layer
+    from torchkiln.project import Project
+    from torchkiln.specs import LayerSpec
+
+TOOLS = ("isal", "zlib-ng", "deflate")
+"""Packages whose versions could play a part in a layer's bytes, though none should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Layers by their keys: at hand, elsewhere, and as they are locked."""
+
+    project: Project
+    locked: Mapping[str, Layer]
+    remote: Mapping[str, Layer]
+    verify: bool
+    """Whether everything is made anew, in the slow way that checks all of it."""
+
+    def find(self, spec: LayerSpec) -> Layer | None:
+        """A layer that was made before and is still in the store, or lies elsewhere; the base keeps its own account.
+
+        One that the lock knows otherwise is none: it is made again, and then judged.
+        """
+        if self.verify:
+            return None
+        own = isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec)
+        layer = None if own else recorded(self.project.home.lookup(spec.key))
+        if layer is None or not self.project.store.has(layer.descriptor):
+            return self.remote.get(spec.key)
+        return layer if layerlock.same(self.locked.get(spec.key, layer), layer) else None
+
+    def expected(self, spec: LayerSpec) -> Layer | None:
+        """The layer as it is locked, which spares its maker to check what it is made from."""
+        return None if self.verify else self.locked.get(spec.key)
+
+    def hold(self, spec: LayerSpec, layer: Layer) -> None:
+        """LayerMismatchError for a layer that is not the one that is locked."""
+        layerlock.hold(self.locked, spec.key, layer, versions=versions(spec))
+
+    def record(self, spec: LayerSpec, layer: Layer) -> None:
+        """Remember a layer that was made."""
+        self.project.home.record(spec.key, layer.to_json())
+
+
+def versions(spec: LayerSpec) -> str:
+    """What made a layer: the layer format and the tools, for who has to find out why its bytes differ."""
+    tools = [f"{name} {version(name)}" for name in TOOLS]
+    compiler = [f"bytecode by Python {spec.python}"] if isinstance(spec, BytecodeSpec) else []
+    return ", ".join([f"layer format {spec.FORMAT}", *compiler, *tools, f"Python {platform.python_version()}"])
