@@ -21,7 +21,7 @@ import pytest
 
 from tests.toys import SITE, make_wheel, pin, record_line, spec, unpacked
 from torchkiln import process
-from torchkiln.errors import ConflictError, HostError, VerifyError, WheelError
+from torchkiln.errors import ConflictError, HostError, LayerMismatchError, WheelError
 from torchkiln.layers import inflate, wheel
 from torchkiln.oci.store import Store
 
@@ -677,7 +677,9 @@ def test_a_layer_that_is_not_the_known_one_is_an_error(store: Store, tmp_path: P
     """It names the layer, its wheels and both digests, and is not kept."""
     made, paths = spec(make_wheel(tmp_path))
     other = build(Store(tmp_path / "other"), make_wheel(tmp_path / "b", version="2.0"))
-    with pytest.raises(VerifyError, match=rf"toy 1\.0 .*expected {other.descriptor.digest}, made sha256:") as caught:
+    with pytest.raises(
+        LayerMismatchError, match=rf"toy 1\.0 .*expected {other.descriptor.digest}, made sha256:"
+    ) as caught:
         wheel.build(store, made, paths, known=other)
     assert "toy-1.0-py3-none-any.whl" in caught.value.where
     assert list(store.blobs.iterdir()) == []
