@@ -783,7 +783,7 @@ def fix(_: Context) -> None:
     """Mend what can be mended: format, style, the README's table, the matrix's schema, requirements.lock."""
     for path, text in generated().items():
         path.write_text(text)
-    lock = ["uv", "pip", "compile", "--quiet", "--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28"]
+    lock = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]  # for each newer Python too
     lock += ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--custom-compile-command", "./inv fix"]
     tool(*lock, "--output-file", "requirements.lock", "requirements.in")
     tool("ruff", "check", "--fix", "--quiet", ".")

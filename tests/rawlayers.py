@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import LAYER_TYPE, Layer
+from torchkiln.oci import zstd
+from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,8 +71,16 @@ def tar(members: Iterable[Member]) -> bytes:
     return written.getvalue()
 
 
-def layer(store: Store, *members: Member, raw: bytes | None = None) -> Layer:
+def packed(data: bytes, media_type: str) -> bytes:
+    """A tar in the form of a media type; one that ends in neither +gzip nor +zstd leaves it as it is."""
+    if media_type == ZSTD_TYPE:
+        writer = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
+        return writer.compress(data) + writer.flush()
+    return gzip.compress(data, mtime=0) if media_type.endswith("gzip") else data
+
+
+def layer(store: Store, *members: Member, raw: bytes | None = None, media_type: str = LAYER_TYPE) -> Layer:
     """A layer in the store with these entries, or with any bytes for a tar."""
     content = tar(members) if raw is None else raw
-    descriptor = store.put(gzip.compress(content, mtime=0), LAYER_TYPE)
+    descriptor = store.put(packed(content, media_type), media_type)
     return Layer(descriptor=descriptor, diff_id=digests.of_bytes(content), unpacked_size=len(content), title="toy")

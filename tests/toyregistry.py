@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import http.server
 import io
 import json
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests import rawlayers
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import CONFIG_TYPE, INDEX_TYPE, LAYER_TYPE, MANIFEST_TYPE
 
@@ -102,7 +102,7 @@ class Toy:
         manifest: Mapping[str, Any] | None = None,
     ) -> str:
         """An image of these layers; its digest. `config` and `manifest` replace what they would say."""
-        packed = [gzip.compress(data, mtime=0) if layer_type.endswith("gzip") else data for data in tars]
+        packed = [rawlayers.packed(data, layer_type) for data in tars]
         about = {
             "architecture": "amd64",
             "os": "linux",

@@ -13,7 +13,7 @@ from torchkiln.inspect import facts
 from torchkiln.inspect.listing import Contents, merge
 from torchkiln.oci import content as oci_content
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import LAYER_TYPE, Layer
+from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE, Layer
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -79,6 +79,17 @@ def test_layers_need_not_be_compressed(home: Home) -> None:
     store = Store(home.store)
     (found,) = facts.contents(store, home, [_layer(store, rawlayers.tar([rawlayers.file("a/b", b"x")]))])
     assert [entry.path for entry in found.entries] == ["a/b"]
+
+
+def test_a_layer_has_the_same_content_in_zstd(home: Home) -> None:
+    """Each form is listed by itself here, since nothing is remembered of another layer."""
+    store = Store(home.store)
+    layers = [
+        rawlayers.layer(store, rawlayers.file("a/b", form.encode()), media_type=form)
+        for form in (LAYER_TYPE, ZSTD_TYPE)
+    ]
+    found = facts.contents(store, home, layers)
+    assert [[entry.path for entry in one.entries] for one in found] == [["a/b"], ["a/b"]]
 
 
 @pytest.mark.parametrize("data", [b"no gzip", b"\x1f\x8b\x08\x00", b""])

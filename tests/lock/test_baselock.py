@@ -76,7 +76,7 @@ def test_the_lock_of_an_image_survives_its_text_form() -> None:
     [
         ("# python: 3.11.2\n", "", "no line '# python"),
         ("# config", "gcc=1\n# config", "packages and layers are mixed"),
-        (" tar+gzip ", " tar+zstd ", "nor a layer"),
+        (" tar+gzip ", " tar+lzma ", "nor a layer"),
     ],
 )
 def test_the_lock_of_an_image_refuses_what_is_no_layer(before: str, after: str, said: str) -> None:

@@ -17,8 +17,9 @@ from tests import toyregistry
 from tests.toyregistry import Toy, tar
 from torchkiln.errors import FetchError, HashMismatchError, ImageError, TorchkilnError
 from torchkiln.oci import digest as digests
+from torchkiln.oci import pull as pulling
 from torchkiln.oci import reference, registry, session
-from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, Config, Image, Layer
+from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Config, Image, Layer
 from torchkiln.oci.pull import Pulled, pull
 from torchkiln.oci.store import Store
 
@@ -66,12 +67,17 @@ def test_layers_lie_in_the_store_as_they_were_served(toy: Toy, store: Store) -> 
     """Same bytes, measured; Docker's own names of forms become OCI's; a second pull asks for no layer."""
     config = {"config": {"Env": ["A=b"]}}
     docker = {"mediaType": f"{DOCKER}distribution.manifest.v2+json"}
-    for layer_type, manifest in ((LAYER_TYPE, {}), (f"{DOCKER}image.rootfs.diff.tar.gzip", docker), (PLAIN_TYPE, {})):
+    for layer_type, manifest in (
+        (LAYER_TYPE, {}),
+        (ZSTD_TYPE, {}),
+        (f"{DOCKER}image.rootfs.diff.tar.gzip", docker),
+        (PLAIN_TYPE, {}),
+    ):
         found = pulled(toy, store, toy.add(ONE, TWO, layer_type=layer_type, config=config, manifest=manifest)).image
         assert found.config.env == {"A": "b"}
         assert [layer.diff_id for layer in found.layers] == [digests.of_bytes(ONE), digests.of_bytes(TWO)]
         assert [layer.unpacked_size for layer in found.layers] == [len(ONE), len(TWO)]
-        assert {layer.descriptor.media_type for layer in found.layers} <= {LAYER_TYPE, PLAIN_TYPE}
+        assert {layer.descriptor.media_type for layer in found.layers} <= {LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE}
         assert all(store.has(layer.descriptor) for layer in found.layers)
     toy.asked.clear()
     pulled(toy, store, toy.add(ONE, TWO))
@@ -111,12 +117,28 @@ def test_what_is_no_image_for_the_machine_is_refused(
 
 @pytest.mark.parametrize(
     "layer_type",
-    ["application/vnd.oci.image.layer.v1.tar+zstd", f"{DOCKER}image.rootfs.foreign.diff.tar.gzip", "text/plain"],
+    [f"{DOCKER}image.rootfs.diff.tar.zstd", f"{DOCKER}image.rootfs.foreign.diff.tar.gzip", "text/plain"],
 )
 def test_layers_of_other_forms_are_refused(toy: Toy, store: Store, layer_type: str) -> None:
-    """Neither zstd, nor layers that lie elsewhere, nor what nobody knows."""
+    """Neither layers that lie elsewhere, nor what nobody knows."""
     with pytest.raises(ImageError, match=re.escape(f"layer 0 is {layer_type}")):
         pulled(toy, store, toy.add(ONE, layer_type=layer_type))
+
+
+def test_docker_manifests_have_no_zstd(toy: Toy, store: Store) -> None:
+    """Their media types know none, so engines read such an image each in its own way: refused, nothing asked for."""
+    docker = {"mediaType": f"{DOCKER}distribution.manifest.v2+json"}
+    with pytest.raises(ImageError, match=re.escape(f"layer 0 is {ZSTD_TYPE}, in a {docker['mediaType']}")):
+        pulled(toy, store, toy.add(ONE, layer_type=ZSTD_TYPE, manifest=docker))
+    assert [path for path, _ in toy.asked if "/blobs/" in path] == [toy.asked[-1][0]]  # the config
+
+
+@pytest.mark.parametrize("layer_type", [LAYER_TYPE, ZSTD_TYPE])
+def test_a_bomb_is_refused(toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch, layer_type: str) -> None:
+    """A small blob that unpacks to more than any layer is given up there, in either form."""
+    monkeypatch.setattr(pulling, "LARGEST_TAR", 50 << 20)
+    with pytest.raises(ImageError, match="unpacks to more than"):
+        pulled(toy, store, toy.add(tar({"bomb": bytes(64 << 20)}), layer_type=layer_type))
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 40])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,11 +9,13 @@ import pytest
 
 from tests import rawlayers
 from tests.rawlayers import file, layer
-from torchkiln.errors import StoreError
+from torchkiln.errors import ImageError, StoreError
+from torchkiln.oci import content, load, zstd
 from torchkiln.oci import digest as digests
-from torchkiln.oci import load
 from torchkiln.oci.image import (
+    LAYER_TYPE,
     MANIFEST_TYPE,
+    ZSTD_TYPE,
     Config,
     Descriptor,
     Image,
@@ -135,6 +138,65 @@ def test_plain_layers_and_documents_of_others(store: Store) -> None:
     assert verify(*load.manifest_of(f"oci:{store.root}:theirs")) == ()
     store.path(blob.digest).write_bytes(raw.replace(b"x", b"y"))
     assert lying(verify(*load.manifest_of(f"oci:{store.root}:theirs"))) == {blob.digest}
+
+
+def test_zstd_layers(store: Store) -> None:
+    """They are sound in an OCI manifest, and beside gzip; what the type says of zstd and the bytes don't, is told."""
+    one, two = layer(store, file("a", b"1"), media_type=ZSTD_TYPE), layer(store, file("b", b"2"))
+    image = Image(config=Config(), layers=(one, two))
+    store.put_image(image, "mixed")
+    assert verify(store, "mixed") == ()
+    assert verify(store, image) == ()
+
+    def exchanged(manifest: Any, _: Any) -> None:  # noqa: ANN401
+        manifest["layers"][0]["mediaType"], manifest["layers"][1]["mediaType"] = LAYER_TYPE, ZSTD_TYPE
+
+    wrong = verify(store, changed(store, image, exchanged))
+    assert [(one.what, one.actual) for one in wrong] == [
+        ("mediaType of layer 0", ZSTD_TYPE),
+        ("mediaType of layer 1", LAYER_TYPE),
+    ]
+    docker = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest = replace(changed(store, image, lambda m, _: m.update(mediaType=docker)), media_type=docker)
+    assert [one.what for one in verify(store, manifest)] == ["mediaType of a manifest with zstd layers"]
+
+
+@pytest.mark.parametrize("cut", [4, 5, 40, -5, -1])
+def test_a_zstd_layer_that_is_cut_off(store: Store, cut: int) -> None:
+    """Wherever it ends, that is damage: nothing shorter is taken for the layer."""
+    whole = rawlayers.packed(rawlayers.tar([file("a", random.Random(1).randbytes(5000))]), ZSTD_TYPE)  # noqa: S311
+    part = store.put(whole[:cut], ZSTD_TYPE)
+    store.put_image(Image(config=Config(), layers=(Layer(descriptor=part, diff_id=part.digest, unpacked_size=9),)), "x")
+    assert "layer 0" in [one.what for one in verify(store, "x")]
+    with pytest.raises(ImageError):
+        content.measure(store, part.digest)
+
+
+@pytest.mark.parametrize("place", [6, 20, 3000, -2])
+def test_a_zstd_layer_that_is_damaged(store: Store, place: int) -> None:
+    """A changed bit is noticed by the frame's own checksum, where its blocks do not show it."""
+    blob = bytearray(rawlayers.packed(rawlayers.tar([file("a", random.Random(1).randbytes(5000))]), ZSTD_TYPE))  # noqa: S311
+    blob[place] ^= 4
+    with pytest.raises(ImageError, match="damaged"):
+        content.measure(store, store.put(bytes(blob), ZSTD_TYPE).digest)
+
+
+def test_zstd_as_others_write_it(store: Store) -> None:
+    """Several frames, and frames to skip before, between and behind them, as zstd:chunked has: one tar."""
+    data = rawlayers.tar([file("a", b"x" * 70_000)])
+    skipped = b"\x5a\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
+    frames = [rawlayers.packed(data[at : at + 30_000], ZSTD_TYPE) for at in range(0, len(data), 30_000)]
+    blob = store.put(skipped + skipped.join(frames) + skipped, ZSTD_TYPE)
+    assert content.measure(store, blob.digest) == (digests.of_bytes(data), len(data))
+    with pytest.raises(ImageError, match="damaged"):
+        content.measure(store, store.put(b"".join(frames) + b"garbage", ZSTD_TYPE).digest)
+
+
+def test_a_frame_that_asks_for_much_memory_is_refused(store: Store) -> None:
+    """A window of 2 GiB, in a frame of few bytes, is not made."""
+    frame = zstd.FRAME + bytes([0, 21 << 3]) + b"\x01\0\0"  # no size, window 2^31, one last block that is empty
+    with pytest.raises(ImageError, match="memory"):
+        content.measure(store, store.put(frame, ZSTD_TYPE).digest)
 
 
 def test_only_what_lies_is_called_lying(store: Store, image: Image) -> None:

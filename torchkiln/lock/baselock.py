@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.errors import LockError
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, Descriptor, Layer, canonical
+from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE, Descriptor, Layer, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PACKAGE = re.compile(r"([a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?)=([A-Za-z0-9.+:~-]+)")
 """Debian policy 5.6.1 and 5.6.12: package names, with an architecture where dpkg needs one, and versions."""
 LAYER = re.compile(
-    r"(?P<digest>sha256:[0-9a-f]{64}) (?P<diff_id>sha256:[0-9a-f]{64}) (?P<form>tar|tar\+gzip)"
+    r"(?P<digest>sha256:[0-9a-f]{64}) (?P<diff_id>sha256:[0-9a-f]{64}) (?P<form>tar|tar\+gzip|tar\+zstd)"
     r" (?P<size>\d{1,15}) (?P<unpacked>\d{1,15})"
 )
 HEADING = re.compile(r"# (source|config|python|inputs): (\S+)")
 ASKED = re.compile(r"# asks: ([a-z]+)(?: (.+))?")
 COMMAND = "./inv lock --target ID --base"
 """What writes a base lock, where the row is not known."""
-_FORMS = {"tar": PLAIN_TYPE, "tar+gzip": LAYER_TYPE}
+_FORMS = {"tar": PLAIN_TYPE, "tar+gzip": LAYER_TYPE, "tar+zstd": ZSTD_TYPE}
 Asks = tuple[tuple[str, str], ...]
 """What was asked for: (word, value), for example (`suite`, `bookworm`); lists are separated by spaces."""
 

@@ -11,7 +11,9 @@ from typing import IO, TYPE_CHECKING, cast
 from isal import igzip, isal_zlib
 
 from torchkiln.errors import ImageError
+from torchkiln.oci import zstd
 from torchkiln.oci.digest import CHUNK, Digest
+from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from torchkiln.oci.store import Store
 
 GZIP = b"\x1f\x8b"
-ZSTD = b"\x28\xb5\x2f\xfd"
 WHITEOUT = ".wh."
 """Begins the name of an entry that hides the rest of its name in lower layers (layer.md, Whiteouts)."""
 OPAQUE = ".wh..wh..opq"
@@ -32,7 +33,7 @@ LONGEST_READ = 8 << 20
 """A PAX header is read as a whole; nobody needs one larger than this."""
 MOST_NAMES = 512 << 20
 """Bytes of names and targets of links in one layer, and a hundred for each member: readers keep them in memory."""
-DAMAGE: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, isal_zlib.error)  # type: ignore[assignment]
+DAMAGE: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, isal_zlib.error, zstd.ZstdError)  # type: ignore[assignment]
 """What decompressors raise for bytes they cannot read; isal's stubs call its class an instance."""
 
 
@@ -137,15 +138,24 @@ def tar_in(blob: BufferedReader, *, limit: int = 0) -> Iterator[TarStream]:
 
 @contextmanager
 def plain(blob: BufferedReader) -> Iterator[BinaryIO]:
-    """The bytes in a blob, gzip or plain, told apart by its first bytes as engines do; ImageError for zstd."""
-    start = blob.peek(len(ZSTD))
-    if start.startswith(ZSTD):
-        raise ImageError("a layer is compressed with zstd", remedy="convert the image to gzip layers")
-    if not start.startswith(GZIP):
+    """The bytes in a blob, which is read in the form that it has."""
+    found = form(blob)
+    if found == PLAIN_TYPE:
         yield cast("BinaryIO", blob)
-        return
-    with igzip.IGzipFile(fileobj=blob, mode="rb") as stream:  # type: ignore[no-untyped-call]
-        yield cast("BinaryIO", stream)
+    elif found == ZSTD_TYPE:
+        with zstd.reading(blob) as frames:
+            yield cast("BinaryIO", frames)
+    else:
+        with igzip.IGzipFile(fileobj=blob, mode="rb") as stream:  # type: ignore[no-untyped-call]
+            yield cast("BinaryIO", stream)
+
+
+def form(blob: BufferedReader) -> str:
+    """The media type of the layer that begins here, told by its first bytes as engines do; nothing is read."""
+    start = blob.peek(len(zstd.FRAME))[: len(zstd.FRAME)]
+    if start.startswith(GZIP):
+        return LAYER_TYPE
+    return ZSTD_TYPE if zstd.begins(start) else PLAIN_TYPE
 
 
 def parts(name: str) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 PLAIN_TYPE = "application/vnd.oci.image.layer.v1.tar"
+ZSTD_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
+"""Of OCI manifests alone: Docker's own have no such type."""
 REF_NAME = "org.opencontainers.image.ref.name"
 """The annotation by which an index names an image (annotations.md)."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

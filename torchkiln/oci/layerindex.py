@@ -19,7 +19,7 @@ from torchkiln import console
 from torchkiln.errors import ImageError, PlanError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.document import MALFORMED
-from torchkiln.oci.image import LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, Descriptor, Layer, canonical
+from torchkiln.oci.image import LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Descriptor, Layer, canonical
 from torchkiln.oci.pull import LARGEST_LAYER, LARGEST_TAR
 from torchkiln.oci.registry import CONNECTIONS
 from torchkiln.oci.session import bounded
@@ -41,7 +41,7 @@ KEY, DIFF_ID, UNPACKED, TITLE = (f"org.torchkiln.layer.{name}" for name in ("key
 LARGEST_ENTRY = 16 << 10
 """Bytes; ours have one or two thousand."""
 LONGEST_TITLE = 500
-LAYER_TYPES = (LAYER_TYPE, PLAIN_TYPE)
+LAYER_TYPES = (LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE)
 _KEY = re.compile(r"[a-z]+-[0-9a-f]{64}(?:\.[a-z0-9-]{1,40})?")
 """That of a spec, with the compression that isn't gzip; it fits into a tag (distribution-spec, "Pulling manifests")."""
 

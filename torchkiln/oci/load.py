@@ -20,8 +20,6 @@ from torchkiln.oci.image import (
     ARCHITECTURES,
     HISTORY,
     INDEX_TYPE,
-    LAYER_TYPE,
-    PLAIN_TYPE,
     REF_NAME,
     Descriptor,
     Image,
@@ -31,6 +29,7 @@ from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from io import BufferedReader
     from typing import BinaryIO
 
     from torchkiln.oci.digest import Digest
@@ -192,7 +191,7 @@ def _copied(data: IO[bytes], store: Store) -> Descriptor:
 
 def _typed(store: Store, blob: Descriptor) -> Descriptor:
     with store.open(blob.digest) as file:
-        media_type = LAYER_TYPE if file.read(2) == content.GZIP else PLAIN_TYPE
+        media_type = content.form(cast("BufferedReader", file))
     return Descriptor(media_type=media_type, digest=blob.digest, size=blob.size)
 
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import document as documents
-from torchkiln.oci.image import ARCHITECTURES, CONFIG_TYPE, LAYER_TYPE, PLAIN_TYPE, Descriptor, Image, Layer
+from torchkiln.oci.image import (
+    ARCHITECTURES,
+    CONFIG_TYPE,
+    LAYER_TYPE,
+    MANIFEST_TYPE,
+    PLAIN_TYPE,
+    ZSTD_TYPE,
+    Descriptor,
+    Image,
+    Layer,
+)
 from torchkiln.oci.reference import parse
 from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected
 from torchkiln.oci.session import parsed
@@ -20,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from torchkiln.oci.digest import Digest
-    from torchkiln.oci.document import Document
+    from torchkiln.oci.document import Document, Manifest
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.store import Store
 
@@ -28,10 +38,11 @@ CONFIG_TYPES = (CONFIG_TYPE, f"{DOCKER}container.image.v1+json")
 LAYER_TYPES = {
     LAYER_TYPE: LAYER_TYPE,
     PLAIN_TYPE: PLAIN_TYPE,
+    ZSTD_TYPE: ZSTD_TYPE,
     f"{DOCKER}image.rootfs.diff.tar.gzip": LAYER_TYPE,
     f"{DOCKER}image.rootfs.diff.tar": PLAIN_TYPE,
 }
-"""What a layer may be called, and what the same bytes are called by OCI; neither zstd nor layers that lie elsewhere."""
+"""What a layer may be called, and what the same bytes are called by OCI; none that lie elsewhere."""
 LARGEST_CONFIG = 16 << 20
 LARGEST_LAYER, LARGEST_TAR = 64 << 30, 256 << 30
 """Bytes, as it comes and unpacked."""
@@ -68,11 +79,11 @@ def pull(
     reference = replace(reference, plain=reference.host in plain)
     with connected(reference, environment, sleep) as registry:
         data, media_type = _chosen(registry, reference.digest, ARCHITECTURES[machine])
-        manifest = documents.manifest(data)
+        manifest = replace(documents.manifest(data), media_type=media_type)
         _known_type(manifest.config.media_type, CONFIG_TYPES, "config", text)
         config = registry.document(manifest.config, LARGEST_CONFIG)
         document = documents.document(config)
-        _check(config, document, manifest.layers, ARCHITECTURES[machine], text)
+        _check(config, document, manifest, ARCHITECTURES[machine], text)
         blobs = [replace(blob, media_type=LAYER_TYPES[blob.media_type]) for blob in manifest.layers]
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             list(pool.map(lambda blob: registry.blob(blob, store), blobs))
@@ -104,21 +115,23 @@ def _known_type(media_type: str, known: Sequence[str], what: str, where: str) ->
         raise ImageError(f"a {what} of type {media_type or 'unknown'}", where=where, remedy="choose an OCI image")
 
 
-def _check(config: bytes, document: Document, layers: Sequence[Descriptor], architecture: str, where: str) -> None:
+def _check(config: bytes, document: Document, manifest: Manifest, architecture: str, where: str) -> None:
     """What config and manifest say about the layers, before any of them is asked for; all of it at once."""
-    system = parsed(config).get("os")
-    wrong = [f"layer {number} is {each.media_type}" for number, each in _odd(layers)]
+    system, layers = parsed(config).get("os"), manifest.layers
+    wrong = [f"layer {number} is {each.media_type}, in a {manifest.media_type}" for number, each in _odd(manifest)]
     wrong += [f"layer {each.digest} has {each.size} bytes" for each in layers if not 0 < each.size <= LARGEST_LAYER]
     if (system, document.config.architecture) != ("linux", architecture):
         wrong.append(f"it is for {system}/{document.config.architecture}, not linux/{architecture}")
     if len(layers) != len(document.diff_ids) or not 0 < len(layers) <= MOST_LAYERS:
         wrong.append(f"{len(layers)} layers and {len(document.diff_ids)} diff_ids")
     if wrong:
-        raise ImageError("; ".join(wrong), where=where, remedy="choose another image, with layers in gzip form")
+        raise ImageError("; ".join(wrong), where=where, remedy="choose an OCI image, with layers in gzip or zstd form")
 
 
-def _odd(layers: Sequence[Descriptor]) -> list[tuple[int, Descriptor]]:
-    return [(number, layer) for number, layer in enumerate(layers) if layer.media_type not in LAYER_TYPES]
+def _odd(manifest: Manifest) -> list[tuple[int, Descriptor]]:
+    """Layers of no known form; Docker's manifests know no zstd."""
+    known = LAYER_TYPES.keys() - (set() if manifest.media_type == MANIFEST_TYPE else {ZSTD_TYPE})
+    return [(number, layer) for number, layer in enumerate(manifest.layers) if layer.media_type not in known]
 
 
 def _measured(store: Store, blob: Descriptor, diff_id: Digest) -> Layer:

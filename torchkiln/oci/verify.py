@@ -17,7 +17,7 @@ from torchkiln.oci import content
 from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.digest import Digest
-from torchkiln.oci.image import Image, manifest_descriptor
+from torchkiln.oci.image import MANIFEST_TYPE, ZSTD_TYPE, Image, manifest_descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -86,6 +86,12 @@ def _image(store: Store, descriptor: Descriptor, sizes: Mapping[Digest, int], fo
         stated.append(("number of history entries with a layer", manifest.config, len(manifest.layers), made))
     found += [_mismatch(what, blob, wanted, actual) for what, blob, wanted, actual in stated if wanted != actual]
 
+    if any(layer.media_type == ZSTD_TYPE for layer in manifest.layers):  # Docker's own manifests have no such type
+        kind = manifest.media_type or descriptor.media_type
+        found += [_mismatch("mediaType of a manifest with zstd layers", descriptor, MANIFEST_TYPE, kind)] * (
+            kind != MANIFEST_TYPE
+        )
+
     def check(number: int) -> list[Mismatch]:
         diff_id = diff_ids[number] if number < len(diff_ids) else None
         return _layer(store, f"layer {number}", manifest.layers[number], diff_id, sizes)
@@ -131,8 +137,10 @@ def _layer(
     found: list[Mismatch] = []
     with raw:
         seen = _Hashed(cast("BufferedReader", raw))
+        packed: io.BufferedReader = io.BufferedReader(seen, digests.CHUNK)
         try:
-            with content.tar_in(io.BufferedReader(seen, digests.CHUNK)) as tar:
+            found += _form(name, blob, content.form(packed))
+            with content.tar_in(packed) as tar:
                 found += _paths(name, blob, tar)
                 actual = tar.finish()
             if diff_id not in (None, actual):
@@ -142,6 +150,13 @@ def _layer(
         except ImageError as error:
             found.append(_mismatch(name, blob, "a tar that can be read", error.what))
         return [*_identity(name, blob, *seen.finish()), *found]
+
+
+def _form(name: str, blob: Descriptor, form: str) -> list[Mismatch]:
+    """Readers go by the type or by the bytes: for zstd both must say so; engines are lax about gzip and plain tars."""
+    return [_mismatch(f"mediaType of {name}", blob, blob.media_type, form)] * (
+        (blob.media_type == ZSTD_TYPE) != (form == ZSTD_TYPE)
+    )
 
 
 def _paths(name: str, blob: Descriptor, tar: content.TarStream) -> list[Mismatch]:
