@@ -12,8 +12,8 @@ PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
     "transfer", "pipeline", "report", "doctor", "garbage", "publish", "validation", "assembly", "layers", "fetch",
-    "download", "inspect", "rootfs", "engines", "sharing", "plan", "specs", "lock", "project", "matrix", "oci", "home",
-    "network", "credentials", "process", "console", "errors",
+    "download", "inspect", "rootfs", "engines", "sharing", "plan", "stacking", "specs", "lock", "project", "matrix",
+    "oci", "home", "network", "credentials", "process", "console", "errors",
 )  # fmt: skip
 
 

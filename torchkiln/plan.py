@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torchkiln import stacking
 from torchkiln.errors import PlanError
 from torchkiln.lock import basefit
-from torchkiln.matrix.publishing import LAYER_LIMIT
 from torchkiln.matrix.target import DEVEL, TRIO
 from torchkiln.oci import digest as digests
 from torchkiln.oci.compression import GZIP
@@ -20,6 +20,7 @@ from torchkiln.specs import (
     BytecodeSpec,
     EnvironmentSpec,
     ForeignSpec,
+    Part,
     SuiteSpec,
     ToolkitSpec,
     WheelSpec,
@@ -27,25 +28,19 @@ from torchkiln.specs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.matrix.target import Target
     from torchkiln.oci.compression import Compression
+    from torchkiln.oci.image import Layer
     from torchkiln.specs import LayerSpec
 
 LOCK_LABEL = "org.torchkiln.lock"
 """Names the lock that an image was made from, by its digest."""
-ROOM = (40, 9, 8)
-"""Groups of wheels, each a layer of files and one of bytecode: for what rows share, and for up to two additions.
-
-Each is grouped by itself and lies on top of the others, so that an addition changes no layer below it.
-"""
-SPARE = LAYER_LIMIT - 2 * sum(ROOM) - 3
-"""Layers that a base may have before wheels must share more: beside environment, toolkit and suite."""
-NVIDIA = ("nvidia-", "cuda-toolkit")
-"""What the names of NVIDIA's wheels begin with; cuda-toolkit is a list of them, and holds nothing itself."""
+OURS = 3
+"""Layers for environment, toolkit and suite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,38 +52,13 @@ class ImagePlan:
     config: Config
     compression: Compression = GZIP
     """Of every layer; the specs say what is in them, whatever it is."""
+    max_layer_bytes: int | None = None
+    """Of every layer's blob."""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Of the layers as the image has them, lowest first."""
         return tuple(compressed_key(spec.key, self.compression) for spec in self.layers)
-
-
-def has_modules(pin: Pin) -> bool:
-    """Whether bytecode is worth a layer: NVIDIA's wheels hold libraries and empty packages only."""
-    return not pin.name.startswith(NVIDIA)
-
-
-def groups(pins: tuple[Pin, ...], count: int) -> tuple[tuple[Pin, ...], ...]:
-    """Wheels in layer order, at most `count` groups: the smallest wheels share one layer where there are too many.
-
-    NVIDIA's wheels come first, since every Python shares them and an engine keys an unpacked layer by all below it;
-    the torch trio comes last of the wheels, since it changes with every release.
-    """
-    if count < 1:
-        raise PlanError("no room for wheel layers", remedy="use a base with fewer layers")
-
-    def rank(pin: Pin) -> tuple[int, str]:
-        return (0 if pin.name.startswith(NVIDIA) else 2 if pin.name in TRIO else 1, pin.name)
-
-    ordered = sorted(pins, key=rank)
-    surplus = len(ordered) - count
-    if surplus <= 0:
-        return tuple((pin,) for pin in ordered)
-    by_size = sorted(ordered, key=lambda pin: (pin.weight, pin.name))
-    small = set(by_size[: surplus + 1])
-    shared = tuple(pin for pin in ordered if pin in small)
-    return (*((pin,) for pin in ordered if pin not in small), shared)
 
 
 def has_toolkit(target: Target) -> bool:
@@ -178,7 +148,12 @@ def config(target: Target, lock: Lock) -> Config:
 
 
 def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe: str = "") -> ImagePlan:
-    """Every layer of the image, lowest first, and its config; PlanError if they would be too many."""
+    """Every layer of the image, lowest first, and its config.
+
+    PlanError if layers would be too many for the row's publish target, or too large as far as that is known: what a
+    wheel holds is known when it is there (layers/parts.py), and what a layer weighs when it is made (`refuse_large`).
+    """
+    place = target.publish_target
     bases = base_specs(target, base, recipe)
     environment = EnvironmentSpec(
         python=target.base.python,
@@ -187,25 +162,41 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
     )
     shared, *additions = lock.parts or (lock.pins,)
     own = [shared, *(additions[:-1] if target.extra else additions)]
-    nvidia = sorted((pin for part in own for pin in part if pin.name.startswith(NVIDIA)), key=lambda pin: pin.name)
-    compiler = partial(BytecodeSpec, python=base.python or target.base.python, image=_image(base))
-    surplus = max(0, len(bases) - SPARE)  # each group of wheels needs two layers
-    wheels, compiled = _stack(shared, ROOM[0] - (surplus + 1) // 2, compiler)
-    layers: tuple[LayerSpec, ...] = (
-        *bases,
-        *wheels,
-        environment,
-        *((ToolkitSpec(pins=tuple(nvidia), archs=arch_list(target)),) if has_toolkit(target) else ()),
-        *compiled,
-        *(
-            spec
-            for part, room in zip(additions, ROOM[1:], strict=False)
-            for kind in _stack(part, room, compiler)
-            for spec in kind
-        ),
-        suite,
+    nvidia = sorted(
+        (pin for part in own for pin in part if pin.name.startswith(stacking.NVIDIA)), key=lambda pin: pin.name
     )
-    return ImagePlan(target=target.id, layers=layers, config=config(target, lock), compression=target.compression)
+    compiler = partial(BytecodeSpec, python=base.python or target.base.python, image=_image(base))
+    rooms = stacking.rooms(place.max_layers - len(bases) - OURS)
+    stacked = [
+        _stack(part, room, place.max_layer_bytes, compiler)
+        for part, room in zip((shared, *additions), rooms, strict=False)
+    ]
+    toolkit = ToolkitSpec(pins=tuple(nvidia), archs=arch_list(target))
+    # What is ours is small, differs between rows that share all below, and changes with Torchkiln: it lies on top.
+    ours = (environment, *((toolkit,) if has_toolkit(target) else ()), suite)
+    planned = ImagePlan(
+        target=target.id,
+        layers=(*bases, *(spec for stack in stacked for spec in stack), *ours),
+        config=config(target, lock),
+        compression=target.compression,
+        max_layer_bytes=place.max_layer_bytes,
+    )
+    refuse_large(planned, {spec.key: spec.layer for spec in bases if isinstance(spec, ForeignSpec)})
+    return planned
+
+
+def refuse_large(planned: ImagePlan, layers: Mapping[str, Layer]) -> None:
+    """PlanError naming every layer, by its key, that is larger than the plan allows."""
+    limit = planned.max_layer_bytes
+    found = [layers[spec.key] for spec in planned.layers if spec.key in layers]
+    large = [layer for layer in found if limit is not None and layer.descriptor.size > limit]
+    if large:
+        told = ", ".join(f"{layer.title or layer.descriptor.digest} ({layer.descriptor.size} bytes)" for layer in large)
+        raise PlanError(
+            f"a layer may have {limit} bytes, and more have: {told}",
+            where=planned.target,
+            remedy="a publish target with a larger max_layer_bytes, or none; another base, if that is too large",
+        )
 
 
 def base_specs(target: Target, lock: BaseLock, recipe: str) -> tuple[BaseSpec | ForeignSpec | AdoptionSpec, ...]:
@@ -227,15 +218,22 @@ def _image(lock: BaseLock) -> str:
 
 
 def _stack(
-    pins: tuple[Pin, ...], room: int, compiler: Callable[..., BytecodeSpec]
-) -> tuple[tuple[WheelSpec, ...], tuple[BytecodeSpec, ...]]:
-    """The layers of wheels that were locked together: their files, and their bytecode."""
-    grouped = groups(pins, room)
-    compiled = [tuple(pin for pin in group if has_modules(pin)) for group in grouped]
-    return (
-        tuple(WheelSpec(pins=group) for group in grouped),
-        tuple(compiler(pins=group) for group in compiled if group),
-    )
+    pins: tuple[Pin, ...], room: int, max_bytes: int | None, compiler: Callable[..., BytecodeSpec]
+) -> tuple[LayerSpec, ...]:
+    """The layers of wheels that were locked together: the files of each group, and right above their bytecode."""
+    stacked: list[LayerSpec] = []
+    for group in stacking.groups(pins, room, max_bytes):
+        stacked += _wheels(group, max_bytes)
+        compiled = tuple(pin for pin in group if stacking.has_modules(pin))
+        stacked += [compiler(pins=compiled)] if compiled else []
+    return tuple(stacked)
+
+
+def _wheels(group: tuple[Pin, ...], max_bytes: int | None) -> list[WheelSpec]:
+    count = stacking.part_count(group, max_bytes)
+    if max_bytes is None or count == 1:
+        return [WheelSpec(pins=group)]
+    return [WheelSpec(pins=group, part=Part(number=number, max_bytes=max_bytes)) for number in range(1, count + 1)]
 
 
 def to_json(planned: ImagePlan) -> dict[str, Any]:

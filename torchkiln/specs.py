@@ -127,21 +127,36 @@ class AdoptionSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some of the files of wheels that are too big for one layer."""
+
+    FORMAT: ClassVar[int] = 1
+    """Of the rule by which files are shared out (layers/parts.py)."""
+    number: int
+    """From 1. What turns out to need fewer parts has empty ones, which no image holds."""
+    max_bytes: int
+    """Of the blob of each part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WheelSpec:
     """The files of wheels, without bytecode."""
 
     FORMAT: ClassVar[int] = 1
     pins: tuple[Pin, ...]
+    part: Part | None = None
+    """None: all of them."""
 
     @property
     def key(self) -> str:
         """Wheels alone: the same layer for every row, base and Python that uses them."""
-        return _key("wheel", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins]})
+        part = {"part": [self.part.FORMAT, self.part.number, self.part.max_bytes]} if self.part else {}
+        return _key("wheel", self.FORMAT, {"wheels": [pin.sha256 for pin in self.pins], **part})
 
     @property
     def title(self) -> str:
         """For people."""
-        return _named(self.pins)
+        return f"{_named(self.pins)}{f', part {self.part.number}' if self.part else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

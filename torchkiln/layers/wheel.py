@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from isal import isal_zlib
 
 from torchkiln.errors import ConflictError, LayerMismatchError
-from torchkiln.layers import install, members, pool
+from torchkiln.layers import install, members, parts, pool
 from torchkiln.layers.archive import Archive, Entry, layer, order
 from torchkiln.layers.inflate import BUFFER, CorruptStreamError
 
@@ -57,7 +57,7 @@ def build(
         _refuse_clashes(written)
 
         def fill(archive: Archive) -> None:
-            for path in sorted(files, key=order):
+            for path in sorted(parts.held(spec.part, {path: file for path, (file, _) in files.items()}), key=order):
                 _add(archive, *files[path])
 
         made = layer(store, spec.title, fill)
