@@ -37,3 +37,20 @@ def test_plain_http_is_for_this_machine_alone() -> None:
     assert reference.parse(f"127.0.0.1.example.org/x{at}").address == "https://127.0.0.1.example.org/v2/x"
     assert reference.parse(f"docker.io/debian{at}").address == "https://registry-1.docker.io/v2/library/debian"
     assert reference.parse(f"registry.example/a-b/c__d.e/f--g{at}").repository == "a-b/c__d.e/f--g"
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("toy:1", "docker.io/library/toy:1"),
+        ("docker.io/toy:1", "docker.io/library/toy:1"),
+        ("ada/toy:1", "docker.io/ada/toy:1"),
+        ("docker.io/ada/toy", "docker.io/ada/toy"),
+        ("127.0.0.1:5000/toy:1", "127.0.0.1:5000/toy:1"),
+        ("localhost/toy:1", "localhost/toy:1"),
+        ("ghcr.io/ada/toy:1", "ghcr.io/ada/toy:1"),
+    ],
+)
+def test_short_names_are_the_hubs(short: str, full: str) -> None:
+    """As engines read them."""
+    assert reference.whole(short) == full

@@ -20,6 +20,7 @@ from torchkiln.oci.image import (
     manifest_bytes,
     manifest_descriptor,
 )
+from torchkiln.oci.reference import whole
 from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _index(image: Image, tags: Sequence[str]) -> bytes:
             digest=found.digest,
             size=found.size,
             annotations={
-                "io.containerd.image.name": f"docker.io/{tag}",
+                "io.containerd.image.name": whole(tag),
                 REF_NAME: tag.rpartition(":")[2],
             },
         )

@@ -94,6 +94,16 @@ def at(text: str, plain: Collection[str]) -> Destination:
     return replace(place, plain=place.host in plain)
 
 
+def whole(name: str) -> str:
+    """What engines take a short name for: the hub's, and there of its own images where no user is named."""
+    first, slash, rest = name.partition("/")
+    if not slash:
+        return f"docker.io/library/{name}"
+    if first == "docker.io" and "/" not in rest:
+        return f"docker.io/library/{rest}"
+    return name if first == "localhost" or set(".:") & set(first) else f"docker.io/{name}"
+
+
 def _full(found: re.Match[str]) -> str:
     """The hub's own images are in a folder that their names leave out."""
     bare = found["host"] in HUB and "/" not in found["name"]
