@@ -28,7 +28,7 @@ from torchkiln.specs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from torchkiln.lock.baselock import BaseLock
     from torchkiln.lock.lockfile import Lock, Pin
@@ -181,15 +181,14 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         compression=target.compression,
         max_layer_bytes=place.max_layer_bytes,
     )
-    refuse_large(planned, {spec.key: spec.layer for spec in bases if isinstance(spec, ForeignSpec)})
+    refuse_large(planned, (spec.layer for spec in bases if isinstance(spec, ForeignSpec)))
     return planned
 
 
-def refuse_large(planned: ImagePlan, layers: Mapping[str, Layer]) -> None:
-    """PlanError naming every layer, by its key, that is larger than the plan allows."""
+def refuse_large(planned: ImagePlan, layers: Iterable[Layer]) -> None:
+    """PlanError naming every layer that is larger than the plan allows."""
     limit = planned.max_layer_bytes
-    found = [layers[spec.key] for spec in planned.layers if spec.key in layers]
-    large = [layer for layer in found if limit is not None and layer.descriptor.size > limit]
+    large = [layer for layer in layers if limit is not None and layer.descriptor.size > limit]
     if large:
         told = ", ".join(f"{layer.title or layer.descriptor.digest} ({layer.descriptor.size} bytes)" for layer in large)
         raise PlanError(

@@ -18,6 +18,7 @@ from torchkiln.assembly.ledger import Ledger
 from torchkiln.assembly.stages import Stages
 from torchkiln.lock import layerlock
 from torchkiln.oci.image import Image, append
+from torchkiln.plan import refuse_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ def assemble(
         locked, told = layerlock.read(project.layer_lock), Stages(seconds=stages)
         ledger = Ledger(project=project, locked=locked, remote={} if verify else remote, verify=verify)
         layers: dict[str, tuple[LayerSpec, Layer]] = {}
+        with together.evicting(project, lock):
+            together.fit(plan, lock, ledger, told)
         with (
             together.evicting(project, lock),
             ThreadPoolExecutor(len(plan.layers) + 1) as threads,  # most of them wait for what their layer is made from
@@ -64,6 +67,7 @@ def assemble(
                     check.result()
                     continue
                 spec, layer = layers[jobs[job]] = job.result()
+                refuse_large(plan, [layer])
                 if not layer.empty:
                     made(spec, layer)
     told.tell()

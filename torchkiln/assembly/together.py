@@ -5,17 +5,20 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from torchkiln.assembly.arrival import arriving
 from torchkiln.errors import HashMismatchError, LayerMismatchError, WheelError
-from torchkiln.layers import wheel
+from torchkiln.layers import parts, wheel
 from torchkiln.lock import closure
 from torchkiln.oci import digest as digests
-from torchkiln.specs import AdoptionSpec, BaseSpec
+from torchkiln.specs import AdoptionSpec, BaseSpec, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from torchkiln.assembly.arrival import Arrivals
+    from torchkiln.assembly.ledger import Ledger
+    from torchkiln.assembly.stages import Stages
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.plan import ImagePlan
     from torchkiln.project import Project
@@ -39,6 +42,18 @@ def held(plan: ImagePlan, lock: Lock, paths: Mapping[str, Path]) -> None:
     requires = {pin.name: wheel.requirements(paths[pin.sha256]) for pin in lock.pins}
     closure.check(lock, requires, python=_python(plan), target=plan.target)
     wheel.check_conflicts({pin: paths[pin.sha256] for pin in lock.pins})
+
+
+def fit(plan: ImagePlan, lock: Lock, ledger: Ledger, stages: Stages) -> None:
+    """PlanError if a file of a wheel that is split is too big for any layer: such wheels are fetched before all others.
+
+    So nothing is made of a row that can't be.
+    """
+    split = [spec for spec in plan.layers if isinstance(spec, WheelSpec) and spec.part]
+    if any(ledger.find(spec) is None for spec in split):
+        pins = list(dict.fromkeys(pin for spec in split for pin in spec.pins))
+        with arriving(ledger.project, lock, pins, stages) as wheels:
+            parts.check(split, wheels.of(pins))
 
 
 def _key(plan: ImagePlan, lock: Lock) -> str:
