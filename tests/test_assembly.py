@@ -45,7 +45,10 @@ def of_disk(home: Home, root: Path, *wheels: Path, base: BaseSpec = BASE) -> Row
 
 
 def test_a_layer_that_holds_nothing_is_left_out(tmp_path: Path) -> None:
-    """A wheel of type stubs has no module to compile: its bytecode is no layer, and the plan says so too."""
+    """A wheel of type stubs has no module to compile: its bytecode is no layer, and the plan says so too.
+
+    Titles get into the config: they are the plan's, whatever a cache or a registry calls the layers.
+    """
     store = Store(tmp_path)
     pin = lockfile.Pin(name="types-toy", version="1", sha256="0" * 64, filename="types_toy-1-py3-none-any.whl", size=9)
     plan = ImagePlan(
@@ -57,7 +60,7 @@ def test_a_layer_that_holds_nothing_is_left_out(tmp_path: Path) -> None:
         write_layer(store, name, [(Entry(path=name, kind="directory", mode=0o755), None)]) for name in ("base", "wheel")
     ]
     kept, image = assembly.put_together(plan, [*full, write_layer(store, "bytecode", [])])
-    assert [layer.title for layer in image.layers] == ["base", "wheel"]
+    assert [layer.title for layer in image.layers] == ["base toys", "types-toy 1"]
     assert kept.layers == plan.layers[:2]
 
 

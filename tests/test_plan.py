@@ -180,69 +180,6 @@ def test_what_an_interpreter_of_others_compiles_is_for_its_own_image() -> None:
         assert bool(first & second | second & third) is shared
 
 
-def test_every_part_of_a_key_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of format, input or option never serves an old layer."""
-    base = specs.BaseSpec(base=TARGET.base, lock=BASE)
-    held = baselock.of_image([layer(1)], source="x", config="y", python="3.11.2")
-    adopted = specs.AdoptionSpec(base=TARGET.base, lock=held)
-    foreign = specs.ForeignSpec(base=TARGET.base, layer=layer(1), number=1, count=1)
-    wheel = specs.WheelSpec(pins=PINS[:1])
-    bytecode = specs.BytecodeSpec(pins=PINS[:1], python="3.11.2")
-    venv = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1",))
-    toolkit = specs.ToolkitSpec(pins=PINS[1:2], archs="9.0")
-    variants: list[specs.LayerSpec] = [
-        base,
-        replace(base, lock=replace(BASE, digest="sha256:" + "d" * 64)),
-        replace(base, base=replace(TARGET.base, packages=("python3", "gcc"))),
-        replace(base, recipe="sha256:" + "e" * 64),
-        replace(base, base=replace(TARGET.base, suite="trixie")),
-        replace(base, arch="aarch64"),
-        replace(base, base=replace(TARGET.base, mirror="http://127.0.0.1/dated")),
-        replace(base, base=replace(TARGET.base, components=("main", "universe"))),
-        replace(base, base=replace(TARGET.base, keyring="/keys.gpg")),
-        adopted,
-        replace(adopted, arch="aarch64"),
-        replace(adopted, recipe="sha256:" + "e" * 64),
-        replace(adopted, lock=replace(adopted.lock, layers=(layer(2),))),
-        replace(adopted, base=replace(TARGET.base, python="3.12")),
-        replace(adopted, base=replace(TARGET.base, glibc="2.41")),
-        replace(adopted, base=replace(TARGET.base, packages=("git",))),
-        replace(adopted, base=replace(TARGET.base, interpreter="/usr/local/bin/python3")),
-        foreign,
-        replace(foreign, layer=layer(2)),
-        wheel,
-        replace(wheel, pins=PINS[:2]),
-        bytecode,
-        replace(bytecode, python="3.11.9"),
-        replace(bytecode, image="sha256:" + "e" * 64),
-        replace(bytecode, pins=PINS[:2]),
-        venv,
-        replace(venv, python="3.12"),
-        replace(venv, interpreter="/usr/local/bin/python3"),
-        replace(venv, protected=("torch==2.6.0",)),
-        toolkit,
-        replace(toolkit, pins=PINS[2:3]),
-        replace(toolkit, archs="8.9"),
-        SUITE,
-        replace(SUITE, files=(("__main__.py", "d" * 64),)),
-        replace(SUITE, expectation=b"[]"),
-    ]
-    keys = [spec.key for spec in variants]
-    assert len(set(keys)) == len(keys)
-    for kind in (
-        specs.BaseSpec,
-        specs.ForeignSpec,
-        specs.AdoptionSpec,
-        specs.WheelSpec,
-        specs.BytecodeSpec,
-        specs.EnvironmentSpec,
-        specs.ToolkitSpec,
-        specs.SuiteSpec,
-    ):
-        monkeypatch.setattr(kind, "FORMAT", kind.FORMAT + 1)
-    assert not {spec.key for spec in variants} & set(keys)
-
-
 def test_cuda_rows_ask_for_the_gpu_and_others_do_not() -> None:
     """Visibility and capability variables on CUDA rows alone, with the true driver floor; never a gfx override."""
     cuda = plan.environment(TARGET)

@@ -85,8 +85,10 @@ def base(project: Project, plan: ImagePlan, *, frozen: bool) -> Iterator[Callabl
 def put_together(plan: ImagePlan, layers: Sequence[Layer]) -> tuple[ImagePlan, Image]:
     """The image of these layers, less those that turned out to hold nothing; and the plan less the same.
 
-    Whether a wheel has modules to compile is known once it is read: one of data or of type stubs has none.
+    Whether a wheel has modules to compile is known once it is read: one of data or of type stubs has none. Titles are
+    the plan's, since the config tells them: what a cache calls a layer plays no part.
     """
-    kept = [(spec, layer) for spec, layer in zip(plan.layers, layers, strict=True) if not layer.empty]
+    named = [(spec, replace(layer, title=spec.title)) for spec, layer in zip(plan.layers, layers, strict=True)]
+    kept = [(spec, layer) for spec, layer in named if not layer.empty]
     image = append(Image(config=plan.config), [layer for _, layer in kept])
     return replace(plan, layers=tuple(spec for spec, _ in kept)), image
