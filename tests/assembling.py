@@ -95,7 +95,10 @@ def lock_of(pins: Iterable[Pin]) -> Lock:
 
 def make_base(project: Project, spec: BaseSpec, *, packages: Iterable[tuple[str, str]] | None = None) -> Layer:
     """Let the cache have the base, with the packages of its lock or others."""
-    layer = write_layer(project.store, spec.title, [(Entry(path="etc", kind="directory", mode=0o755), None)])
     held = [list(package) for package in (spec.lock.packages if packages is None else packages)]
+    status = "".join(f"Package: {name}\nStatus: install ok installed\nVersion: {version}\n\n" for name, version in held)
+    folders = [Entry(path=path, kind="directory", mode=0o755) for path in ("etc", "var", "var/lib", "var/lib/dpkg")]
+    database = Entry(path="var/lib/dpkg/status", kind="file", mode=0o644)
+    layer = write_layer(project.store, spec.title, [*((one, None) for one in folders), (database, status.encode())])
     project.home.record(spec.key, {**layer.to_json(), "packages": held})
     return layer

@@ -219,6 +219,7 @@ def test_only_keys_become_tags(key: str) -> None:
 def test_a_key_with_a_compression_fits_into_a_tag() -> None:
     """Of 128 letters at most (distribution-spec, "Pulling manifests")."""
     assert len(layerindex.tag(f"environment-{'0' * 64}.zstd-19-1")) <= 128
+    assert len(layerindex.tag(f"together-3.14.0rc1-{'0' * 64}")) <= 128
 
 
 @pytest.mark.registry

@@ -14,7 +14,7 @@ from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci import layerindex, remote
-from torchkiln.oci.image import LAYER_TYPE, Descriptor, Layer
+from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE, Descriptor, Layer
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -88,6 +88,16 @@ def test_a_locked_layer_that_is_not_there_is_not_found(toy: Toy, store: Store) -
         assert found.find(TITLES, {KEY: elsewhere}) == {KEY: elsewhere}
 
 
+def test_a_locked_layer_that_holds_nothing_need_not_be_there(toy: Toy, store: Store) -> None:
+    """It gets into no image, so nobody pushes it; one that is only said to hold nothing must be there all the same."""
+    nothing = layer(bytes(1024))
+    with at(toy, store) as found:
+        assert found.find(TITLES, {KEY: nothing}) == {KEY: nothing}
+        found.bring([nothing])
+        claim(toy, nothing)
+        assert found.find(TITLES, {}) == {}
+
+
 def test_an_entry_that_contradicts_a_lock_plays_no_part(toy: Toy, store: Store) -> None:
     """Whoever may write to the repository can't put another layer in the place of a locked one."""
     claim(toy, layer(EVIL))
@@ -113,8 +123,9 @@ def test_what_no_lock_knows_is_read_to_its_end(toy: Toy, store: Store) -> None:
         replace(layer(), unpacked_size=len(TAR) + 1),
         replace(layer(), descriptor=replace(layer().descriptor, size=layer().descriptor.size - 1)),
         replace(layer(), descriptor=layer(EVIL).descriptor),
+        replace(layer(), descriptor=replace(layer().descriptor, media_type=ZSTD_TYPE)),
     ],
-    ids=["diff_id", "unpacked to more", "unpacked to less", "size", "blob"],
+    ids=["diff_id", "unpacked to more", "unpacked to less", "size", "blob", "form"],
 )
 def test_a_claim_that_does_not_hold_is_told_and_not_used(
     toy: Toy, store: Store, lie: Layer, capsys: pytest.CaptureFixture[str]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def known(project: Project, plan: ImagePlan, lock: Lock) -> bool:
     """Whether these wheels were found to go together before."""
-    return project.home.lookup(_key(plan, lock)) is not None
+    return project.home.lookup(key(plan, lock)) is not None
 
 
 def check(project: Project, plan: ImagePlan, lock: Lock, wheels: Arrivals) -> None:
@@ -34,7 +34,12 @@ def check(project: Project, plan: ImagePlan, lock: Lock, wheels: Arrivals) -> No
     if known(project, plan, lock):
         return
     held(plan, lock, wheels.of(lock.pins))
-    project.home.record(_key(plan, lock), {"conflicts": 0})
+    remember(project, plan, lock)
+
+
+def remember(project: Project, plan: ImagePlan, lock: Lock) -> None:
+    """Note that these wheels go together."""
+    project.home.record(key(plan, lock), {"conflicts": 0})
 
 
 def held(plan: ImagePlan, lock: Lock, paths: Mapping[str, Path]) -> None:
@@ -56,7 +61,8 @@ def fit(plan: ImagePlan, lock: Lock, ledger: Ledger, stages: Stages) -> None:
             parts.check(split, wheels.of(pins))
 
 
-def _key(plan: ImagePlan, lock: Lock) -> str:
+def key(plan: ImagePlan, lock: Lock) -> str:
+    """Names what was compared: a lock's wheels, on a base's Python."""
     return f"together-{_python(plan)}-{lock.digest.removeprefix('sha256:')}"
 
 

@@ -42,8 +42,8 @@ LARGEST_ENTRY = 16 << 10
 """Bytes; ours have one or two thousand."""
 LONGEST_TITLE = 500
 LAYER_TYPES = (LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE)
-_KEY = re.compile(r"[a-z]+-[0-9a-f]{64}(?:\.[a-z0-9-]{1,40})?")
-"""That of a spec, with the compression that isn't gzip; it fits into a tag (distribution-spec, "Pulling manifests")."""
+_KEY = re.compile(r"[a-z]+(?:-[0-9][0-9a-z.]{0,15})?-[0-9a-f]{64}(?:\.[a-z0-9-]{1,30})?")
+"""That of a spec, with a version or a compression; it fits into a tag (distribution-spec, "Pulling manifests")."""
 
 
 def tag(key: str) -> str:

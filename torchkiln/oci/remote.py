@@ -11,17 +11,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 from torchkiln import console
 from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content, layerindex
 from torchkiln.oci.reference import destination
 from torchkiln.oci.registry import CONNECTIONS, connected
-from torchkiln.oci.upload import exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from io import BufferedReader
 
     from torchkiln.oci.image import Layer
     from torchkiln.oci.registry import Registry
@@ -35,15 +35,17 @@ class Remote:
     registry: Registry
     store: Store
 
-    def find(self, wanted: Mapping[str, str], locked: Mapping[str, Layer]) -> dict[str, Layer]:
+    def find(self, wanted: Mapping[str, str], locked: Mapping[str, Layer], *, strict: bool = False) -> dict[str, Layer]:
         """Those layers of `wanted`, titles by key, that the repository has and that may be used.
 
-        What `locked` knows stays where it is; all else is in the store after. FetchError if the registry can't be had.
+        What `locked` knows stays where it is; all else is in the store after, or with `strict` is not asked for.
+        FetchError if the registry can't be had.
         """
         known = {key: locked[key] for key in wanted if key in locked}
-        claimed = layerindex.lookup(self.registry, wanted.keys() - known.keys())
+        claimed = {} if strict else layerindex.lookup(self.registry, wanted.keys() - known.keys())
         with ThreadPoolExecutor(CONNECTIONS) as pool:
-            there = pool.map(self._there, known.values())
+            # one that holds nothing gets into no image, and so nobody has pushed it
+            there = pool.map(lambda layer: layer.empty or self._there(layer), known.values())
             whole = pool.map(self._whole, claimed.values())
             found = dict(zip((*known, *claimed), (*there, *whole), strict=True))
         layers = {**known, **claimed}
@@ -52,32 +54,36 @@ class Remote:
 
     def bring(self, layers: Iterable[Layer]) -> None:
         """Put the blobs of layers into the store, the largest first, unless they are there."""
-        blobs = {layer.descriptor.digest: layer.descriptor for layer in layers if not self.store.has(layer.descriptor)}
+        wanted = [layer.descriptor for layer in layers if not layer.empty]
+        blobs = {blob.digest: blob for blob in wanted if not self.store.has(blob)}
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             ordered = sorted(blobs.values(), key=lambda blob: -blob.size)
             list(pool.map(lambda blob: self.registry.blob(blob, self.store), ordered))
 
     def _there(self, layer: Layer) -> bool:
-        return self.store.has(layer.descriptor) or exists(self.registry, layer.descriptor)
+        blob = layer.descriptor
+        return self.store.has(blob) or self.registry.size(blob) == blob.size
 
     def _whole(self, layer: Layer) -> bool:
         """Whether a claim holds; what does not is told, unless its blob was collected meanwhile."""
-        if not self._there(layer):
-            return False
+        size = self.registry.size(layer.descriptor)
+        if size != layer.descriptor.size:
+            told = f"its blob has {size} bytes, not {layer.descriptor.size}"
+            return size is not None and self._refused(layer, told)
         try:
             self.registry.blob(layer.descriptor, self.store)
             with content.tar_of(self.store, layer.descriptor.digest, limit=layer.unpacked_size) as tar:
                 found, size = tar.finish(), tar.size
+            with self.store.open(layer.descriptor.digest) as blob:
+                form = content.form(cast("BufferedReader", blob))
         except (HashMismatchError, ImageError) as error:
-            console.warn(f"{layer.title}: what {self.registry.where} has is not used: {error.what}")
-            return False
-        if (found, size) != (layer.diff_id, layer.unpacked_size):
-            stated = f"{layer.diff_id} and {layer.unpacked_size} bytes"
-            console.warn(
-                f"{layer.title}: what {self.registry.where} has unpacks to {found}, {size} bytes, not {stated}"
-            )
-            return False
-        return True
+            return self._refused(layer, error.what)
+        held, stated = (found, size, form), (layer.diff_id, layer.unpacked_size, layer.descriptor.media_type)
+        return held == stated or self._refused(layer, f"it holds {held}, not {stated}")
+
+    def _refused(self, layer: Layer, why: str) -> Literal[False]:
+        console.warn(f"{layer.title}: what {self.registry.where} has is not used: {why}")
+        return False
 
 
 @contextmanager

@@ -1,0 +1,214 @@
+"""Images are put together from what a repository has: nothing is fetched or made that is there, nothing is believed."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import assembling, toyregistry, toys
+from tests.toyregistry import REPOSITORY, Toy
+from torchkiln import composition
+from torchkiln import home as homes
+from torchkiln.errors import HashMismatchError
+from torchkiln.lock import layerlock
+from torchkiln.oci import layerindex, remote
+from torchkiln.oci.image import manifest_descriptor
+from torchkiln.oci.push import pushing
+from torchkiln.specs import BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tests.assembling import Row
+    from torchkiln.oci.image import Image, Layer
+    from torchkiln.oci.remote import Remote
+    from torchkiln.plan import ImagePlan
+    from torchkiln.specs import LayerSpec
+
+NAMES = ("one", "two")
+NOBODY = {"NETRC": "/nonexistent"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shop:
+    """A registry with an image, and the row that it was made from."""
+
+    toy: Toy
+    row: Row
+    plan: ImagePlan
+    image: Image
+    root: Path
+
+    @property
+    def where(self) -> str:
+        """As --from has it."""
+        return f"{self.toy.host}/{REPOSITORY}"
+
+    def lock(self) -> None:
+        """Let layers.lock know what every machine makes the same."""
+        known = {spec.key: layer for spec, layer in self.made() if not isinstance(spec, composition.CHEAP)}
+        path = self.row.project.layer_lock
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(layerlock.render(known))
+
+    def elsewhere(self, *wheels: str) -> Row:
+        """The same row on a machine that has nothing, with these wheels in reach."""
+        for name in wheels:
+            wheel(self.root, name)
+        fresh = homes.prepare(homes.Home(self.root / "fresh"))
+        environment = {"TORCHKILN_FIND_LINKS": str(self.root), "UV_INDEX_URL": "http://127.0.0.1:9", **NOBODY}
+        return replace(self.row, project=replace(self.row.project, home=fresh, environment=environment), stages={})
+
+    def made(self) -> Iterable[tuple[LayerSpec, Layer]]:
+        """What the image's layers are made from, and they."""
+        return zip(self.plan.layers, self.image.layers, strict=True)
+
+
+@contextmanager
+def lending(shop: Shop, row: Row) -> Iterator[Remote]:
+    """What the registry has."""
+    with remote.at(shop.where, row.project.store, environment=NOBODY, sleep=lambda _seconds: None) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Built here, pushed and indexed; the wheels are gone."""
+    root = tmp_path_factory.mktemp("checkout")
+    paths = [wheel(root, name) for name in NAMES]
+    own = homes.prepare(homes.Home(root / "own"))
+    row = assembling.row(own, root, [toys.pin(path) for path in paths], {"TORCHKILN_FIND_LINKS": str(root)})
+    plan, image = row.assemble()
+    with (
+        toyregistry.serving() as toy,
+        pushing(f"{toy.host}/{REPOSITORY}:one", row.project.store, environment=NOBODY) as pusher,
+    ):
+        pusher.finish(image)
+        composition.index(pusher.delivery.registry, plan, image, row.lock)
+    for path in paths:
+        path.unlink()
+    return Shop(toy=toy, row=row, plan=plan, image=image, root=root)
+
+
+@pytest.fixture
+def shop(pushed: Shop, tmp_path: Path) -> Iterator[Shop]:
+    """A registry that has the same; what a test does to it is its own."""
+    (tmp_path / "validate").symlink_to(pushed.root / "validate")
+    with toyregistry.serving() as toy:
+        toy.manifests, toy.blobs = dict(pushed.toy.manifests), dict(pushed.toy.blobs)
+        row = replace(pushed.row, project=replace(pushed.row.project, root=tmp_path))
+        yield replace(pushed, toy=toy, row=row, root=tmp_path)
+
+
+def wheel(folder: Path, name: str) -> Path:
+    """One with a module."""
+    return toys.make_wheel(folder, name, files={f"{name}.py": f"{name} = 1\n"})
+
+
+def composed(shop: Shop, row: Row, *, here: bool = False) -> Image:
+    """The image, and what had to be fetched or made is told by the row's stages."""
+    with lending(shop, row) as found:
+        layers = composition.compose(row.project, row.plan, row.lock, found, here=here)
+    return row.assemble(remote=layers)[1]
+
+
+def test_a_locked_image_is_composed_without_moving_its_layers(shop: Shop) -> None:
+    """Same digest; no wheel is fetched, none converted, no base made, nothing compiled; only small layers are here."""
+    shop.lock()
+    row = shop.elsewhere()
+    image = composed(shop, row)
+    assert manifest_descriptor(image) == manifest_descriptor(shop.image)
+    assert row.stages == {}
+    cheap = {layer.title for layer in image.layers if row.project.store.has(layer.descriptor)}
+    assert cheap == {spec.title for spec in row.plan.layers if isinstance(spec, EnvironmentSpec | SuiteSpec)}
+
+
+def test_blobs_come_where_they_are_needed_here(shop: Shop) -> None:
+    """Then the cache is as if they had been made here: the next build needs no registry."""
+    shop.lock()
+    row = shop.elsewhere()
+    image = composed(shop, row, here=True)
+    assert manifest_descriptor(image) == manifest_descriptor(shop.image)
+    assert all(row.project.store.has(layer.descriptor) for layer in image.layers)
+    assert manifest_descriptor(row.assemble()[1]) == manifest_descriptor(image)
+    assert row.stages == {}
+
+
+def test_what_no_lock_knows_is_brought_and_read(shop: Shop) -> None:
+    """The same image too: but every blob that is not known has moved."""
+    row = shop.elsewhere()
+    image = composed(shop, row)
+    assert manifest_descriptor(image) == manifest_descriptor(shop.image)
+    assert all(row.project.store.has(layer.descriptor) for layer in image.layers)
+    assert row.stages == {}
+
+
+def test_what_no_lock_knows_is_not_taken_by_a_frozen_build(shop: Shop) -> None:
+    """There is nothing to hold it against."""
+    row = shop.elsewhere()
+    with lending(shop, row) as found:
+        assert composition.compose(row.project, row.plan, row.lock, found, here=True, frozen=True) == {}
+    assert list(row.project.store.blobs.glob("*")) == []
+
+
+def test_a_locked_image_does_not_depend_on_what_the_index_says(shop: Shop) -> None:
+    """Whoever may write to the repository names other layers, or damages the entries: same image, none of it read."""
+    shop.lock()
+    other = shop.image.layers[-1]
+    for spec in shop.plan.layers:
+        shop.toy.manifests[f"layer-{spec.key}"] = ("", layerindex.entry(spec.key, other))
+    row = shop.elsewhere()
+    assert manifest_descriptor(composed(shop, row, here=True)) == manifest_descriptor(shop.image)
+    assert row.stages == {}
+
+
+def test_other_bytes_for_a_locked_layer_end_the_build(shop: Shop) -> None:
+    """They are not kept either."""
+    shop.lock()
+    blob = shop.image.layers[1].descriptor
+    shop.toy.blobs[blob.digest] = bytes(blob.size)
+    row = shop.elsewhere()
+    with pytest.raises(HashMismatchError):
+        composed(shop, row, here=True)
+    assert not row.project.store.has(blob)
+
+
+@pytest.mark.parametrize("kind", [WheelSpec, BytecodeSpec])
+def test_what_is_not_there_is_made(shop: Shop, kind: type[LayerSpec]) -> None:
+    """Of one wheel, which alone is fetched; the base is brought only where its interpreter has to compile."""
+    shop.lock()
+    missing, gone = next((spec, layer) for spec, layer in shop.made() if isinstance(spec, kind))
+    del shop.toy.blobs[gone.descriptor.digest]
+    row = shop.elsewhere(*NAMES)
+    image = composed(shop, row)
+    assert manifest_descriptor(image) == manifest_descriptor(shop.image)
+    assert len(list(row.project.home.wheels.iterdir())) == 1
+    assert row.project.store.has(image.layers[0].descriptor) == isinstance(missing, BytecodeSpec)
+    assert {title for title in row.stages if title != "fetch"} == {
+        "bytecode" if kind is BytecodeSpec else "wheels to layers"
+    }
+
+
+def test_wheels_that_nobody_has_compared_are_fetched_to_be_compared(shop: Shop) -> None:
+    """Whether they go together is seen once, where they are pushed or here: their layers don't tell."""
+    shop.lock()
+    key = next(name for name in shop.toy.manifests if name.startswith("layer-together-"))
+    del shop.toy.manifests[key]
+    row = shop.elsewhere(*NAMES)
+    assert manifest_descriptor(composed(shop, row)) == manifest_descriptor(shop.image)
+    assert len(list(row.project.home.wheels.iterdir())) == len(NAMES)
+    assert set(row.stages) == {"fetch"}
+
+
+def test_an_index_that_cannot_be_written_is_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """The image is in the registry all the same."""
+    shop.toy.faults["name"] = ["403"] * 99
+    for name in [name for name in shop.toy.manifests if name.startswith("layer-")]:
+        del shop.toy.manifests[name]
+    with pushing(f"{shop.toy.host}/{REPOSITORY}:one", shop.row.project.store, environment=NOBODY) as pusher:
+        composition.index(pusher.delivery.registry, shop.plan, shop.image, shop.row.lock)
+    assert "not the index of its layers" in capsys.readouterr().err
