@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from torchkiln.errors import HostError, ImageError
+from torchkiln.errors import HostError, ImageError, LayerMismatchError
 from torchkiln.layers.deflate import GzipWriter
-from torchkiln.oci.image import LAYER_TYPE, Layer
+from torchkiln.oci.image import LAYER_TYPE, Descriptor, Layer
 from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ class Archive:
     After `add`, exactly `entry.size` bytes go into `gzip`, plain or as a deflate stream.
     """
 
-    def __init__(self, sink: Sink, title: str) -> None:
-        self.gzip = GzipWriter(sink)
+    def __init__(self, sink: Sink, title: str, *, hashed: bool = True) -> None:
+        self.gzip = GzipWriter(sink, hashed=hashed)
         self._title = title
         self._kinds: dict[str, str] = {}
         self._end = 0
@@ -211,20 +211,42 @@ def write_layer(store: Store, title: str, entries: Iterable[tuple[Entry, Content
     return layer(store, title, fill)
 
 
-def layer(store: Store, title: str, fill: Callable[[Archive], None]) -> Layer:
-    """A layer of what `fill` adds to an archive; nothing is left behind if it raises. HostError if the disk is full."""
+def layer(
+    store: Store, title: str, fill: Callable[[Archive], None], *, known: Layer | None = None, hashed: bool = True
+) -> Layer:
+    """A layer of what `fill` adds to an archive; nothing is left behind if it raises. HostError if the disk is full.
+
+    With `known`, LayerMismatchError unless it becomes that layer. With `hashed` False its diff_id is taken from there,
+    since the blob's digest proves it.
+    """
     try:
         with store.writer() as blob:
-            archive = Archive(blob, title)
+            archive = Archive(blob, title, hashed=hashed)
             fill(archive)
             archive.close()
-            diff_id = archive.gzip.close()
-            descriptor = blob.commit(LAYER_TYPE)
+            archive.gzip.close()
+            diff_id = archive.gzip.digest if known is None or hashed else known.diff_id
+            descriptor = Descriptor(media_type=LAYER_TYPE, digest=blob.digest, size=blob.size)
+            made = Layer(descriptor=descriptor, diff_id=diff_id, unpacked_size=archive.gzip.size, title=title)
+            _hold_against(known or made, made)
+            blob.commit(LAYER_TYPE)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise HostError("the disk is full", where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME") from error
-    return Layer(descriptor=descriptor, diff_id=diff_id, unpacked_size=archive.gzip.size, title=title)
+    return made
+
+
+def _hold_against(known: Layer, made: Layer) -> None:
+    pairs = (
+        ("digest", known.descriptor.digest, made.descriptor.digest),
+        ("size", known.descriptor.size, made.descriptor.size),
+        ("diff_id", known.diff_id, made.diff_id),
+        ("unpacked size", known.unpacked_size, made.unpacked_size),
+    )
+    wrong = [f"{what} {found}, expected {expected}" for what, expected, found in pairs if found != expected]
+    if wrong:
+        raise LayerMismatchError(f"the layer of {made.title} is not the one that is known: {'; '.join(wrong)}")
 
 
 def stretch(path: Path, offset: int, size: int) -> BytesIO:

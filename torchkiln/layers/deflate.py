@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import deflate
 from isal import isal_zlib
 
-from torchkiln.layers.inflate import Inflater
+from torchkiln.layers.inflate import Inflater, replay
 from torchkiln.layers.runs import FEW, runs
 from torchkiln.oci.digest import Digest
 
 if TYPE_CHECKING:
-    from torchkiln.layers.inflate import Sink, Source, Sum
+    from torchkiln.layers.inflate import Boundary, Sink, Source, Sum
 
 PIECE = 1 << 20
 """Bytes that libdeflate sees at once; fixed, since the output depends on it."""
@@ -40,11 +40,13 @@ class GzipWriter:
     calls' content alone, not on how it was cut into calls.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, *, hashed: bool = True) -> None:
+        """`hashed` False leaves out the digest of what is inside, for whoever knows it."""
         self._sink = sink
         self._inflater = Inflater(sink)
         self._gathered = bytearray()
         self._sha256 = hashlib.sha256()
+        self._hashed = hashed
         self._crc = 0
         self.size = 0
         """Plain bytes so far."""
@@ -59,22 +61,41 @@ class GzipWriter:
             del self._gathered[:PIECE]
         return len(data)
 
-    def copy(self, source: Source, size: int, *sums: Sum) -> int:
-        """Append a raw deflate stream that inflates to `size` bytes, shown to every sum; its CRC-32.
+    def copy(self, source: Source, size: int, *sums: Sum, packed: int = 0) -> tuple[int, Boundary]:
+        """Append a raw deflate stream that inflates to `size` bytes, shown to every sum; its CRC-32 and boundary.
 
-        CorruptStreamError unless it is a whole stream of that size with nothing behind it.
+        `packed` is its length, as far as is known. CorruptStreamError unless it is a whole stream of that size with
+        nothing behind it.
         """
         self._flush()
-        crc = self._inflater.copy(source, size, self._sha256, *sums)
-        self._crc = isal_zlib.crc32_combine(self._crc, crc, size)
-        self.size += size
-        return crc
+        seen = (self._sha256, *sums) if self._hashed else sums
+        crc, boundary = self._inflater.copy(source, size, *seen, packed=packed)
+        self._append(crc, size)
+        return crc, boundary
 
-    def close(self) -> Digest:
-        """End the member; the digest of everything inside, which for a layer is its diff_id."""
+    def replay(self, source: Source, packed: int, boundary: Boundary, *, crc: int, size: int) -> None:
+        """Append a raw deflate stream of which all is known; only without `hashed`, since nothing is inflated."""
+        if self._hashed:
+            raise ValueError("what is not inflated cannot be hashed")
+        self._flush()
+        replay(self._sink, source, packed, boundary)
+        self._append(crc, size)
+
+    def close(self) -> None:
+        """End the member."""
         self._flush()
         self._sink.write(_LAST + struct.pack("<II", self._crc, self.size & 0xFFFFFFFF))
+
+    @property
+    def digest(self) -> Digest:
+        """The digest of everything inside so far, which for a layer is its diff_id."""
+        if not self._hashed:
+            raise ValueError("what is inside was not hashed")
         return Digest("sha256:" + self._sha256.hexdigest())
+
+    def _append(self, crc: int, size: int) -> None:
+        self._crc = isal_zlib.crc32_combine(self._crc, crc, size)
+        self.size += size
 
     def _flush(self) -> None:
         if self._gathered:
@@ -87,5 +108,6 @@ class GzipWriter:
             self._inflater.copy(compressed.readinto, len(data))
         else:
             self._sink.write(runs(data))
-        self._sha256.update(data)
+        if self._hashed:
+            self._sha256.update(data)
         self._crc = isal_zlib.crc32(data, self._crc)

@@ -1,30 +1,28 @@
 """Wheel → layer: its deflate streams are copied between tar headers, never unpacked to disk.
 
-The bytes depend on the wheels alone. Every member is inflated on its way, in pieces, to check it against the zip's
-CRC-32 and size and against RECORD, and to know the digest of the tar.
+The bytes depend on the wheels alone. The first time every member is inflated on its way, to check it and to know the
+digest of the tar. A layer that is known is held against its digest instead.
 """
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import ExitStack
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from isal import isal_zlib
-
-from torchkiln.errors import ConflictError, LayerMismatchError
+from torchkiln.errors import ConflictError, LayerMismatchError, WheelError
+from torchkiln.layers import boundaries as memory
 from torchkiln.layers import install, members, parts, pool
-from torchkiln.layers.archive import Archive, Entry, layer, order
-from torchkiln.layers.inflate import BUFFER, CorruptStreamError
+from torchkiln.layers.archive import layer, order
+from torchkiln.layers.copier import Copier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from torchkiln.layers.archive import Archive
     from torchkiln.layers.install import Distribution, File
-    from torchkiln.layers.members import Member, Zip
     from torchkiln.lock.lockfile import Pin
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
@@ -37,82 +35,67 @@ def build(
     paths: Mapping[str, Path],
     *,
     known: Layer | None = None,
-    boundaries: Path | None = None,  # noqa: ARG001  the folder where block boundaries of wheels are remembered
+    boundaries: Path | None = None,
 ) -> Layer:
     """The layer of a spec's wheels, found by sha256 in `paths`; LayerMismatchError if it is not the `known` one.
 
     WheelError if a wheel is damaged, lies about its content, or asks for something unsafe; ConflictError if two
-    write one path with different content. Then no layer appears in the store.
+    write one path with different content. Then no layer appears in the store. What is known is not checked again but
+    for the blob's digest. `boundaries` is the folder where the ends of deflate streams are remembered.
     """
+    if known is not None:
+        try:
+            return _build(store, spec, paths, known=known, boundaries=boundaries, checked=False)
+        except (WheelError, LayerMismatchError):  # then all is looked at, to tell what is wrong: wheel, memory or lock
+            pass
+    try:
+        return _build(store, spec, paths, known=known, boundaries=boundaries, checked=True)
+    except LayerMismatchError as error:
+        raise _differs(spec, error) from error
+
+
+def _build(
+    store: Store,
+    spec: WheelSpec,
+    paths: Mapping[str, Path],
+    *,
+    known: Layer | None,
+    boundaries: Path | None,
+    checked: bool,
+) -> Layer:
     with ExitStack() as stack:
-        files: dict[str, tuple[File, Zip]] = {}
+        files: dict[str, tuple[File, Copier]] = {}
         written: dict[Pin, Mapping[str, str]] = {}
+        copiers: dict[Pin, Copier] = {}
         for pin in spec.pins:
             wheel = stack.enter_context(members.opened(paths[pin.sha256]))
             distribution = install.install(wheel)
             if distribution.name != pin.name:
                 raise wheel.refuse(f"holds {distribution.name}, the lock says {pin.name}")
-            files |= {file.path: (file, wheel) for file in distribution.files}
+            remembered = {} if checked else memory.read(boundaries, pin.sha256)
+            copiers[pin] = Copier(wheel=wheel, checked=checked, remembered=remembered)
+            files |= {file.path: (file, copiers[pin]) for file in distribution.files}
             written[pin] = _hashes(distribution)
         _refuse_clashes(written)
 
         def fill(archive: Archive) -> None:
             for path in sorted(parts.held(spec.part, {path: file for path, (file, _) in files.items()}), key=order):
-                _add(archive, *files[path])
+                file, copier = files[path]
+                copier.add(archive, file)
 
-        made = layer(store, spec.title, fill)
-    if known is not None and made.descriptor.digest != known.descriptor.digest:
-        store.discard(made.descriptor.digest)
-        raise _differs(spec, known, made)
+        made = layer(store, spec.title, fill, known=known, hashed=checked)
+    if boundaries is not None:
+        for pin, copier in copiers.items():
+            memory.write(boundaries, pin.sha256, copier.found)
     return made
 
 
-def _differs(spec: WheelSpec, known: Layer, made: Layer) -> LayerMismatchError:
+def _differs(spec: WheelSpec, error: LayerMismatchError) -> LayerMismatchError:
     return LayerMismatchError(
-        f"the layer of {spec.title} is not the one that is locked: expected {known.descriptor.digest}, "
-        f"made {made.descriptor.digest}",
+        error.what,
         where=f"{spec.key}, wheels {', '.join(pin.filename for pin in spec.pins)}, layer format {spec.FORMAT}",
-        remedy="lock the layers again, if Torchkiln's layer format was changed on purpose",
+        remedy="if Torchkiln's layer format was changed on purpose, lock the layers again",
     )
-
-
-def _add(archive: Archive, file: File, wheel: Zip) -> None:
-    archive.add(Entry(path=file.path, kind="file", mode=file.mode, size=file.size))
-    if isinstance(file.content, bytes):
-        archive.gzip.write(file.content)
-        return
-    member = file.content
-    algorithm = file.hash.partition("=")[0]
-    found = hashlib.new(algorithm)
-    copy = _store if member.method == members.STORED else _copy
-    try:
-        crc = copy(archive, wheel, member, found)
-    except CorruptStreamError as error:
-        raise wheel.refuse(f"{member.name} {error}") from error
-    if crc != member.crc:
-        raise wheel.refuse(f"{member.name}: expected CRC-32 {member.crc:08x} by the zip, found {crc:08x}")
-    if (actual := install.encode(algorithm, found.digest())) != file.hash:
-        raise wheel.refuse(f"{member.name}: expected {file.hash} by RECORD, found {actual}")
-
-
-def _copy(archive: Archive, wheel: Zip, member: Member, found: hashlib._Hash) -> int:
-    return archive.gzip.copy(wheel.source(member), member.size, found)
-
-
-def _store(archive: Archive, wheel: Zip, member: Member, found: hashlib._Hash) -> int:
-    """A member that the zip did not compress is compressed now; its CRC-32."""
-    if member.size != member.compressed:
-        raise CorruptStreamError(f"is stored in {member.compressed} bytes, and said to hold {member.size}")
-    source, buffer = wheel.source(member), memoryview(bytearray(BUFFER))
-    crc = total = 0
-    while count := source(buffer):
-        archive.gzip.write(buffer[:count])
-        found.update(buffer[:count])
-        crc = isal_zlib.crc32(buffer[:count], crc)
-        total += count
-    if total < member.size:
-        raise CorruptStreamError("is cut off")
-    return crc
 
 
 def contents(path: Path) -> Mapping[str, str]:

@@ -75,7 +75,8 @@ def _packed(scratch: Store, store: Store, layer: Layer) -> Layer:
         packed = GzipWriter(blob)
         while piece := tar.read(digests.CHUNK):
             packed.write(piece)
-        if packed.close() != layer.diff_id:
+        packed.close()
+        if packed.digest != layer.diff_id:
             raise ImageError(f"the engine saved another tar than {layer.diff_id}")
         return replace(layer, descriptor=blob.commit(LAYER_TYPE), title="")
 
