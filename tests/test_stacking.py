@@ -1,0 +1,170 @@
+"""Which wheels share a layer, and in which order layers lie."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kiln import ROOT
+from torchkiln import plan, stacking
+from torchkiln.errors import PlanError
+from torchkiln.lock import baselock, rows
+from torchkiln.lock.lockfile import Pin
+from torchkiln.matrix import schema
+from torchkiln.specs import BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
+
+if TYPE_CHECKING:
+    import random
+
+    from torchkiln.plan import ImagePlan
+
+FAMILY = {row.id: row for row in schema.load(ROOT / "matrix.yaml").targets}
+SUITE = SuiteSpec(files=(), expectation=b"{}")
+
+
+def pin(name: str, size: int | None = 1) -> Pin:
+    """A wheel that exists on paper."""
+    sha256 = hashlib.sha256(name.encode()).hexdigest()
+    return Pin(name=name, version="1", sha256=sha256, filename=f"{name}-1-py3-none-any.whl", size=size)
+
+
+def planned(row: str) -> ImagePlan:
+    """A committed row over a base that is the same for all."""
+    target = FAMILY[row]
+    base = baselock.make([("libpython3-minimal", f"{target.base.python}.0-1")])
+    return plan.plan(target, rows.read(ROOT / "images" / "locks", target), base, SUITE)
+
+
+def shared(one: str, other: str) -> float:
+    """GB of wheels in the layers that an engine unpacks once for two rows: those with the same layers below them."""
+    pairs = zip(planned(one).layers, planned(other).layers, strict=False)
+    same = [mine for mine, _ in takewhile(lambda pair: pair[0].key == pair[1].key, pairs)]
+    return sum(pin.weight for spec in same if isinstance(spec, WheelSpec) for pin in spec.pins) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("torch25-cu124", "torch26-cu124", 1.88),
+        ("torch26-cu126-noble", "torch27-cu126-noble", 1.65),
+        ("torch27-cu126", "torch28-cu126", 1.08),
+        ("torch213-cu130", "torch214-cu130", 1.25),
+    ],
+)
+def test_releases_with_one_cuda_share_most_of_nvidias_wheels_unpacked(one: str, other: str, expected: float) -> None:
+    """As much as the docstring of `groups` says, of the rows that are locked."""
+    assert shared(one, other) == pytest.approx(expected, abs=0.01)
+
+
+def test_rows_of_one_lock_differ_in_the_suite_alone() -> None:
+    """What a GPU's row is held against lies on top of everything; all below is unpacked once for all of them."""
+    plain, gpu = planned("torch25-cu124"), planned("torch25-cu124-a100")
+    assert plain.layers[:-1] == gpu.layers[:-1]
+    assert [type(spec) for spec in plain.layers[-2:]] == [EnvironmentSpec, SuiteSpec]
+
+
+def test_a_small_wheel_of_another_version_leaves_all_that_is_large_below_it() -> None:
+    """By size a node fetches 14 MB anew on average, and what is remade is that wheel and its bytecode, nothing else."""
+    target = FAMILY["torch25-cu124"]
+    lock = rows.read(ROOT / "images" / "locks", target)
+    base = baselock.make([("libpython3.11-minimal", "3.11.2-1")])
+    before = plan.plan(target, lock, base, SUITE).layers
+    small = [one for one in lock.pins if one.name not in stacking.TORCH and stacking.has_modules(one)]
+    above = []
+    for changed in small:
+        newer = replace(changed, sha256=changed.sha256[::-1])
+        pins = tuple(newer if one is changed else one for one in lock.pins)
+        after = plan.plan(target, replace(lock, pins=pins), base, SUITE).layers
+        differing = [spec for spec, old in zip(after, before, strict=True) if spec != old]
+        assert [type(spec) for spec in differing] == [WheelSpec, BytecodeSpec]
+        fetched = after[after.index(differing[0]) :]
+        above.append(sum(pin.weight for spec in fetched if isinstance(spec, WheelSpec) for pin in spec.pins))
+    assert sum(above) / len(above) < 10e6  # of wheels; bytecode is the rest
+    assert max(above) < 50e6
+
+
+def test_nvidias_own_order() -> None:
+    """What belongs to a CUDA, then what PyTorch replaces in between; torch, what goes with it, the rest by size."""
+    names = ["nvidia-nccl-cu12", "nvidia-cusparselt-cu12", "nvidia-curand-cu12", "nvidia-cublas-cu12", "cuda-toolkit"]
+    names += ["nvidia-cudnn-cu12", "nvidia-nvshmem-cu13", "nvidia-cufile-cu12"]
+    pins = [pin(name) for name in names]
+    pins += [pin("filelock", 5), pin("torch", 900), pin("triton", 200), pin("torchvision", 7), pin("numpy", 17)]
+    grouped = stacking.groups(tuple(pins), 80)
+    assert [one.name for (one,) in grouped] == [
+        "cuda-toolkit",
+        "nvidia-cublas-cu12",
+        "nvidia-curand-cu12",
+        "nvidia-nvshmem-cu13",
+        "nvidia-cudnn-cu12",
+        "nvidia-nccl-cu12",
+        "nvidia-cusparselt-cu12",
+        "nvidia-cufile-cu12",
+        "torch",
+        "triton",
+        "torchvision",
+        "numpy",
+        "filelock",
+    ]
+
+
+NAMES = st.one_of(
+    st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True),
+    st.sampled_from(["torch", "triton", "nvidia-cublas-cu12", "nvidia-cudnn-cu12", "cuda-toolkit", "numpy"]),
+)
+PINS = st.dictionaries(NAMES, st.one_of(st.none(), st.integers(1, 10**9)), min_size=1, max_size=60).map(
+    lambda sizes: tuple(pin(name, size) for name, size in sizes.items())
+)
+
+
+@given(PINS, st.integers(1, 120), st.one_of(st.none(), st.integers(10**5, 10**10)), st.randoms())
+def test_any_wheels_are_grouped_by_rule(
+    pins: tuple[Pin, ...], room: int, limit: int | None, shuffle: random.Random
+) -> None:
+    """Each wheel once, no more layers than there is room for, the order of the pins of no account; or a PlanError."""
+    shuffled = tuple(shuffle.sample(pins, len(pins)))
+    try:
+        grouped = stacking.groups(pins, room, limit)
+    except PlanError:
+        least = stacking.part_count(pins, limit) + any(map(stacking.has_modules, pins))
+        assert least > room
+        with pytest.raises(PlanError):
+            stacking.groups(shuffled, room, limit)
+        return
+    assert sorted(one.name for group in grouped for one in group) == sorted(one.name for one in pins)
+    counts = [stacking.part_count(group, limit) + any(map(stacking.has_modules, group)) for group in grouped]
+    assert sum(counts) <= room
+    assert stacking.groups(shuffled, room, limit) == grouped
+    *alone, last = grouped
+    assert all(len(group) == 1 for group in alone)
+    assert len(last) == 1 or all(one.weight <= group[0].weight for one in last for group in alone)
+
+
+@given(PINS, st.integers(10, 120))
+def test_more_room_never_makes_more_wheels_share(pins: tuple[Pin, ...], room: int) -> None:
+    """So a wheel alone in its layer for one publish target is so for every one that takes more layers."""
+    less, more = ({group for group in stacking.groups(pins, size) if len(group) == 1} for size in (room, room + 1))
+    assert less <= more
+
+
+def test_rooms_make_use_of_what_there_is() -> None:
+    """Never more than there is, never none for additions, and for few layers as for many much the same share."""
+    for layers in range(6, 118):
+        rooms = stacking.rooms(layers)
+        assert min(rooms) >= 2
+        assert min(layers, 112) <= sum(rooms) <= layers
+    assert stacking.rooms(116) == stacking.rooms(114) == stacking.ROOM  # of a base of one layer, and of three
+
+
+@given(st.integers(1, 10**10), st.integers(10**5, 10**10))
+def test_parts_suffice_for_what_a_wheel_may_weigh(size: int, limit: int) -> None:
+    """Files that are each a little over half a layer are the worst case: one to a part."""
+    count = stacking.part_count((pin("big", size),), limit)
+    half = limit // 2 + 1
+    assert count == 1 or count >= size // half
+    assert stacking.part_count((pin("big", size),), None) == 1
