@@ -14,11 +14,20 @@ from torchkiln.inspect.secrets import found_in
 from torchkiln.oci.content import OPAQUE, WHITEOUT, TarReader
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import IO, BinaryIO
+    from typing import BinaryIO
+
+    from torchkiln.oci import tar
 
 Kind = Literal["file", "folder", "symlink", "hardlink", "other"]
+_KINDS: Mapping[tar.Kind, Kind] = {
+    "file": "file",
+    "folder": "folder",
+    "symlink": "symlink",
+    "link": "hardlink",
+    "fifo": "other",
+    "device": "other",
+}
 
 ELF_MAGIC = b"\x7fELF"
 ELF_MACHINES = {
@@ -130,18 +139,11 @@ def _name(entry: Entry) -> str:
     return entry.path.rpartition("/")[2]
 
 
-def _entry(member: tarfile.TarInfo, path: str, head: bytes) -> Entry:
-    kinds: tuple[tuple[bool, Kind], ...] = (
-        (member.isreg(), "file"),
-        (member.isdir(), "folder"),
-        (member.issym(), "symlink"),
-        (member.islnk(), "hardlink"),
-    )
-    kind: Kind = next((kind for is_one, kind in kinds if is_one), "other")
-    return Entry(path, kind, member.mode & 0o7777, member.size, member.linkname, elf_machine(head))
+def _entry(member: tar.Entry, path: str, head: bytes) -> Entry:
+    return Entry(path, _KINDS[member.kind], member.mode, member.size, member.target, elf_machine(head))
 
 
-def _content(member: tarfile.TarInfo, data: IO[bytes] | None, path: str) -> tuple[bytes, bytes]:
+def _content(member: tar.Entry, data: tar.Content | None, path: str) -> tuple[bytes, bytes]:
     """The first bytes of programs and libraries; the whole of small files that no wheel pinned, and of METADATA."""
     if data is None:
         return b"", b""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import tarfile
 import zlib
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast
 
 from isal import igzip, isal_zlib
 
 from torchkiln.errors import ImageError
+from torchkiln.oci import tar as tars
 from torchkiln.oci import zstd
 from torchkiln.oci.digest import CHUNK, Digest
 from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE
@@ -29,8 +29,11 @@ OPAQUE = ".wh..wh..opq"
 """The name of an entry that hides all that lower layers have in its folder (layer.md, Opaque Whiteout)."""
 DEEPEST = 200
 """Folders below folders: more than any image has, and little enough to keep each one open."""
-LONGEST_READ = 8 << 20
-"""A PAX header is read as a whole; nobody needs one larger than this."""
+LONGEST_NAME = 255
+LONGEST_PATH = 4094
+"""Bytes, as in limits.h (NAME_MAX, and PATH_MAX less the first slash and the last NUL): no program could open more."""
+SHORT = 63
+"""Characters that are never too many bytes."""
 MOST_NAMES = 512 << 20
 """Bytes of names and targets of links in one layer, and a hundred for each member: readers keep them in memory."""
 DAMAGE: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, isal_zlib.error, zstd.ZstdError)  # type: ignore[assignment]
@@ -43,55 +46,30 @@ class TarReader:
     def __init__(self, source: BinaryIO, *, limit: int = 0) -> None:
         self._source = source
         self._limit = limit
-        self._last = b""
         self.size = 0
 
     def read(self, size: int) -> bytes:
         """The next bytes, fewer only at the end."""
-        if size > LONGEST_READ:
-            raise ImageError(f"a header of {size} bytes", remedy="rebuild the image with another tool")
         try:
             piece = self._source.read(size)
         except DAMAGE as error:
             raise ImageError(f"the compressed layer is damaged: {error}") from error
         self.size += len(piece)
-        self._last = piece
         if self._limit and self.size > self._limit:
             raise ImageError(f"the layer unpacks to more than the stated {self._limit} bytes")
         return piece
 
-    def tell(self) -> int:
-        """How many bytes have passed."""
-        return self.size
-
-    def seek(self, position: int) -> None:
-        """Skip ahead, reading what lies between."""
-        while self.size < position and self.read(min(CHUNK, position - self.size)):
-            pass
-
-    def members(self) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    def members(self) -> Iterator[tuple[tars.Entry, tars.Content | None]]:
         """Every entry with the content of a regular file, in order, holding one at a time.
 
-        ImageError unless the archive ends in zeros: tarfile takes a broken header for the end, and entries behind it
-        would exist for other readers only. So it is for more names than any layer has.
+        ImageError for what is no tar or can be read in two ways (`tar.entries`), and for more names than a layer has.
         """
         names = 0
-        try:
-            with tarfile.open(
-                fileobj=cast("BinaryIO", self), mode="r:", encoding="utf-8", errors="surrogateescape"
-            ) as archive:
-                while (member := archive.next()) is not None:
-                    archive.members.clear()  # type: ignore[attr-defined]  # else it keeps every entry
-                    names += len(member.name) + len(member.linkname) + 100
-                    if names > MOST_NAMES:
-                        raise ImageError("more files, or longer names, than any layer has")
-                    yield member, archive.extractfile(member) if member.isreg() else None
-        except (tarfile.TarError, UnicodeError, ValueError) as error:
-            raise ImageError(f"not a tar archive: {error}") from error
-        while self._last:
-            if self._last.strip(b"\0"):
-                raise ImageError(f"a broken header at byte {self.size - len(self._last)} of the tar")
-            self.read(CHUNK)
+        for entry, data in tars.entries(self):
+            names += len(entry.name) + len(entry.target) + 100
+            if names > MOST_NAMES:
+                raise ImageError("more files, or longer names, than any layer has")
+            yield entry, data
 
 
 class TarStream(TarReader):
@@ -159,11 +137,19 @@ def form(blob: BufferedReader) -> str:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """A tar name as path components below the root; ImageError if it climbs out or is too deep."""
+    """A tar name as path components below the root; ImageError if it climbs out, is too deep or too long for Linux."""
     found = tuple(part for part in name.split("/") if part not in {"", "."})
     if ".." in found or len(found) > DEEPEST:
         raise ImageError(f"a path climbs out of the layer or is too deep: {name[:200]!r}")
+    if len(name) > SHORT and (
+        len(_bytes("/".join(found))) > LONGEST_PATH or any(len(_bytes(part)) > LONGEST_NAME for part in found)
+    ):
+        raise ImageError(f"a path is too long: {name[:200]!r}")
     return found
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def measure(store: Store, digest: Digest) -> tuple[Digest, int]:

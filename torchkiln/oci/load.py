@@ -10,7 +10,7 @@ import posixpath
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torchkiln.errors import ImageError, VerifyError
 from torchkiln.oci import content
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from torchkiln.oci.digest import Digest
+    from torchkiln.oci.tar import Content
 
 INDEX_TYPES = (INDEX_TYPE, "application/vnd.docker.distribution.manifest.list.v2+json")
 LARGEST_DOCUMENT = 16 << 20
@@ -176,13 +177,13 @@ def _poured(pieces: Iterable[bytes], store: Store) -> dict[str, Descriptor]:
         path = "/".join(content.parts(member.name))
         if data is not None:
             files[path] = _copied(data, store)
-        elif member.issym():  # older engines link a layer that two images share
-            links[path] = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
+        elif member.kind == "symlink":  # older engines link a layer that two images share
+            links[path] = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.target))
     tar.finish()
     return files | {path: files[target] for path, target in links.items() if target in files}
 
 
-def _copied(data: IO[bytes], store: Store) -> Descriptor:
+def _copied(data: Content, store: Store) -> Descriptor:
     with store.writer() as writer:
         while piece := data.read(digests.CHUNK):
             writer.write(piece)

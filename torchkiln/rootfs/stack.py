@@ -6,7 +6,6 @@ import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import HostError, ImageError
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from torchkiln.home import Home
     from torchkiln.oci.image import Image, Layer
     from torchkiln.oci.store import Store
-
-WORKERS = 4
-"""Inflating, hashing and writing leave the interpreter free; more workers than this wait for the disk."""
 
 
 def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
@@ -56,7 +52,8 @@ def tree(home: Home, store: Store, image: Image) -> Iterator[Path]:
 def _unpack_all(home: Home, store: Store, stack: Sequence[Layer]) -> list[Path]:
     """Largest first, so that no worker begins with it last."""
     distinct = {layer.diff_id: layer for layer in sorted(stack, key=lambda layer: -layer.unpacked_size)}
-    with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
+    workers = min(len(os.sched_getaffinity(0)), len(distinct) or 1)  # inflating, hashing and writing release the lock
+    with ThreadPoolExecutor(workers) as pool:
         found = dict(
             zip(distinct, pool.map(lambda layer: layers.unpack(home, store, layer), distinct.values()), strict=True)
         )
@@ -65,66 +62,64 @@ def _unpack_all(home: Home, store: Store, stack: Sequence[Layer]) -> list[Path]:
 
 def _merge(target: Path, trees: Sequence[Path]) -> None:
     target.mkdir(mode=0o755)
-    described: dict[layers.Path_, Path] = {}
     with folders.opened(target) as root:
-        for source in trees:
+        for number, source in enumerate(trees):
             notes = layers.notes(source)
             _hide(root, notes)
             with folders.opened(source) as top:
-                _add(top, root, (), _Source(source, frozenset(notes.implied)), described)
-        _describe_all(root, described)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    tree: Path
-    implied: frozenset[layers.Path_]
+                _add(top, root, "", frozenset(notes.implied), new=not number)
 
 
 def _hide(root: int, notes: layers.Notes) -> None:
     """Remove what this layer hides, before anything of its own is there."""
-    for path in notes.opaque:
-        with _existing(root, path) as handle:
-            if handle is not None:
-                for name in os.listdir(handle):  # noqa: PTH208  a descriptor, not a path
+    with folders.cursor(root) as place:
+        for path in notes.opaque:
+            with _kept(place, _parts(path)) as handle:
+                if handle is not None:
+                    for name in os.listdir(handle):  # noqa: PTH208  a descriptor, not a path
+                        folders.discard(name, handle)
+        for path in notes.removed:
+            *above, name = _parts(path)
+            with _kept(place, tuple(above)) as handle:
+                if handle is not None:
                     folders.discard(name, handle)
-    for path in notes.removed:
-        with _existing(root, path[:-1]) as handle:
-            if handle is not None:
-                folders.discard(path[-1], handle)
+
+
+def _parts(path: str) -> layers.Path_:
+    return tuple(path.split("/")) if path else ()
 
 
 @contextmanager
-def _existing(root: int, path: layers.Path_) -> Iterator[int | None]:
-    """A folder of the lower layers; None if there is none, or only through a link, which is never followed."""
+def _kept(place: folders.Cursor, path: layers.Path_) -> Iterator[int | None]:
+    """A folder of the lower layers, whose time stays; None if there is none, or only through a link."""
     try:
-        handle = folders.descend(root, path)
+        handle = place.move(path)
     except (FileNotFoundError, ImageError):
         yield None
         return
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    moment = os.fstat(handle).st_mtime_ns
+    yield handle
+    os.utime(handle, ns=(moment, moment))
 
 
-def _add(source: int, target: int, path: layers.Path_, layer: _Source, described: dict[layers.Path_, Path]) -> None:
-    """Link a folder's files and descend into its folders; as in overlayfs, a folder hides a link of a lower layer."""
-    if path not in layer.implied or path not in described:
-        described[path] = layer.tree
+def _add(source: int, target: int, path: str, implied: frozenset[str], *, new: bool) -> None:
+    """Link a folder's files, descend into its folders, and describe it; a folder hides a link of a lower layer."""
+    about = os.fstat(target if path in implied and not new else source)
     with os.scandir(source) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 _link(entry.name, source, target)
                 continue
-            folders.make_folder(entry.name, target)
+            made = folders.make_folder(entry.name, target)
             below = os.open(entry.name, folders.FOLDER, dir_fd=source)
             beside = os.open(entry.name, folders.FOLDER, dir_fd=target)
             try:
-                _add(below, beside, (*path, entry.name), layer, described)
+                _add(below, beside, f"{path}/{entry.name}" if path else entry.name, implied, new=made)
             finally:
                 os.close(below)
                 os.close(beside)
+    owner = (about.st_uid, about.st_gid) if os.geteuid() == 0 else None
+    folders.describe(target, owner=owner, mode=about.st_mode & 0o7777, mtime_ns=about.st_mtime_ns)
 
 
 def _link(name: str, source: int, target: int) -> None:
@@ -133,15 +128,3 @@ def _link(name: str, source: int, target: int) -> None:
     except FileExistsError:
         folders.discard(name, target)
         os.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
-
-
-def _describe_all(root: int, described: dict[layers.Path_, Path]) -> None:
-    """Give folders what the highest layer that describes them says, deepest first, for writing changes their times."""
-    for path in sorted(described, key=len, reverse=True):
-        with _existing(root, path) as handle:
-            if handle is not None:
-                about = os.lstat(described[path].joinpath(*path))
-                if os.geteuid() == 0:
-                    os.fchown(handle, about.st_uid, about.st_gid)
-                os.fchmod(handle, about.st_mode & 0o7777)
-                os.utime(handle, ns=(about.st_mtime_ns, about.st_mtime_ns))

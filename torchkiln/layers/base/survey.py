@@ -14,11 +14,11 @@ from torchkiln.layers.base import userland
 from torchkiln.oci import content
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Iterable, Mapping, Sequence
 
     from torchkiln.home import Home
     from torchkiln.matrix.target import Base
+    from torchkiln.oci import tar
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
 
@@ -117,8 +117,8 @@ def _read(store: Store, layers: Sequence[Layer], wanted: set[str]) -> dict[str, 
         if not left:
             break
         own: dict[str, File | None] = {}
-        with content.tar_of(store, layer.descriptor.digest, limit=layer.unpacked_size) as tar:
-            for member, data in tar.members():
+        with content.tar_of(store, layer.descriptor.digest, limit=layer.unpacked_size) as stream:
+            for member, data in stream.members():
                 path = "/".join(content.parts(member.name))
                 if path in left:
                     own[path] = _file(member, data.read()) if data and member.size <= LARGEST else None
@@ -127,8 +127,8 @@ def _read(store: Store, layers: Sequence[Layer], wanted: set[str]) -> dict[str, 
     return found
 
 
-def _file(member: tarfile.TarInfo, data: bytes) -> File:
-    return File(data=data, mode=member.mode & 0o7777, uid=member.uid, gid=member.gid)
+def _file(member: tar.Entry, data: bytes) -> File:
+    return File(data=data, mode=member.mode, uid=member.uid, gid=member.gid)
 
 
 def real(tree: Mapping[str, Entry], path: str) -> str:
