@@ -44,6 +44,8 @@ def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
     keep = needed(Store(home.store))
     names = {digests.encoded(digest) for digest in keep}
     yield from (home.temporary.iterdir() if home.temporary.is_dir() else ())
+    uploads = Store(home.store).uploads
+    yield from (uploads.iterdir() if uploads.is_dir() else ())
     blobs = Store(home.store).blobs
     yield from (path for path in (blobs.iterdir() if blobs.is_dir() else ()) if path.name not in names)
     for entry in home.index.glob("*.json"):

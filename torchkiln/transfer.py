@@ -90,8 +90,11 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
 
 def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
     """Put the image or index at `HOST/REPOSITORY[:TAG]` or `…@sha256:…` at another place, as `push` does."""
-    exact = pinned(source, environment=project.environment, plain=plain)
-    return _seen(project, copying.copy(exact, to, environment=project.environment, plain=plain), plain, whole=whole)
+    environment, notes = project.environment, project.store.uploads
+    exact = pinned(source, environment=environment, plain=plain)
+    return _seen(
+        project, copying.copy(exact, to, environment=environment, plain=plain, notes=notes), plain, whole=whole
+    )
 
 
 def _seen(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bool) -> Sent:

@@ -16,9 +16,9 @@ import pytest
 from tests import toyregistry
 from tests.toyregistry import Toy, tar
 from torchkiln.errors import FetchError, HashMismatchError, ImageError, TorchkilnError
+from torchkiln.oci import answer, reference, registry, session
 from torchkiln.oci import digest as digests
 from torchkiln.oci import pull as pulling
-from torchkiln.oci import reference, registry, session
 from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Config, Image, Layer
 from torchkiln.oci.pull import Pulled, pull
 from torchkiln.oci.store import Store
@@ -152,7 +152,7 @@ def test_sizes_that_no_layer_has_are_refused(toy: Toy, store: Store, size: int) 
 def test_documents_are_bounded(toy: Toy, store: Store) -> None:
     """A manifest or config larger than any is not read to its end."""
     with pytest.raises(ImageError, match="more than"):
-        pulled(toy, store, toy.add(ONE, manifest={"annotations": {"x": "x" * session.LARGEST_MANIFEST}}))
+        pulled(toy, store, toy.add(ONE, manifest={"annotations": {"x": "x" * answer.LARGEST_MANIFEST}}))
     huge = {"mediaType": CONFIG_TYPE, "digest": "sha256:" + "a" * 64, "size": 1 << 30}
     with pytest.raises(ImageError, match="more than"):
         pulled(toy, store, toy.add(ONE, manifest={"config": huge}))

@@ -20,6 +20,7 @@ from torchkiln.oci.upload import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
     from torchkiln.oci.delivery import Delivery, Sleep
     from torchkiln.oci.document import Manifest
@@ -38,10 +39,12 @@ def copy(
     plain: Collection[str] = (),
     sleep: Sleep | None = None,
     chunk: int = CHUNK,
+    notes: Path | None = None,
 ) -> Pushed:
     """Put the image or index at `HOST/REPOSITORY@sha256:…` at `HOST/REPOSITORY[:TAG]`, byte for byte.
 
-    Blobs are streamed; within one registry they are mounted if it allows that. Otherwise as `push`.
+    Blobs are streamed; within one registry they are mounted if it allows that. In the folder `notes` stands where
+    uploads broke off. Otherwise as `push`.
     """
     origin, place = parse(source), at(to, plain)
     origin = replace(origin, plain=origin.host in plain)
@@ -50,7 +53,9 @@ def copy(
     done: list[tuple[Descriptor, How]] = []
     with (
         connected(origin, environment, failure=PushError) as old,
-        delivering(place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk) as delivery,
+        delivering(
+            place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk, notes=notes
+        ) as delivery,
         console.step(f"copy {source} to {to}"),
     ):
         if sleep:

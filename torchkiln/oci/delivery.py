@@ -16,6 +16,7 @@ from torchkiln.oci.upload import CHUNK, send
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
+    from pathlib import Path
 
     from torchkiln.errors import TorchkilnError
     from torchkiln.oci.digest import Digest
@@ -43,6 +44,8 @@ class Delivery:
     registry: Registry
     siblings: Sequence[str]
     chunk: int
+    notes: Path | None
+    """Where it is noted how uploads that broke off can be gone on with."""
     halt: threading.Event
     """Set: what is being sent is given up."""
     _pool: ThreadPoolExecutor
@@ -75,7 +78,8 @@ class Delivery:
                 partial(self._until, read),
                 siblings=self.siblings,
                 chunk=self.chunk,
-                arrived=partial(_arrived, blob, []),
+                arrived=partial(self._arrived, blob, []),
+                notes=self.notes,
             )
         except BaseException as error:
             with self._told:
@@ -95,12 +99,13 @@ class Delivery:
                 raise HaltedError
             yield piece
 
-
-def _arrived(blob: Descriptor, told: list[int], offset: int) -> None:
-    """Say how far a blob is, from time to time."""
-    if offset - max(told, default=0) >= TOLD:
-        told.append(offset)
-        console.note(f"{blob.digest[:19]}: {offset / 1e6:.0f} of {blob.size / 1e6:.0f} MB")
+    def _arrived(self, blob: Descriptor, told: list[int], offset: int) -> None:
+        """Say how far a blob is, from time to time."""
+        if self.halt.is_set():
+            raise HaltedError
+        if offset - max(told, default=0) >= TOLD:
+            told.append(offset)
+            console.note(f"{blob.digest[:19]}: {offset / 1e6:.0f} of {blob.size / 1e6:.0f} MB")
 
 
 @contextmanager
@@ -112,8 +117,9 @@ def delivering(
     siblings: Sequence[str] = (),
     sleep: Sleep | None = None,
     chunk: int = CHUNK,
+    notes: Path | None = None,
 ) -> Iterator[Delivery]:
-    """What may send blobs to a repository; leaving it gives up what was not waited for, in mid-blob or at rest."""
+    """What may send blobs to a repository; leaving it gives up what was not waited for, whatever it is doing."""
     halt = threading.Event()
     scopes = (f"repository:{place.repository}:pull,push", *(f"repository:{name}:pull" for name in siblings))
 
@@ -126,7 +132,8 @@ def delivering(
         ThreadPoolExecutor(CONNECTIONS) as pool,
     ):
         try:
-            yield Delivery(registry=registry, siblings=siblings, chunk=chunk, halt=halt, _pool=pool)
+            yield Delivery(registry=registry, siblings=siblings, chunk=chunk, notes=notes, halt=halt, _pool=pool)
         finally:
             halt.set()
+            registry.hang_up()
             pool.shutdown(wait=False, cancel_futures=True)

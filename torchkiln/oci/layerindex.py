@@ -18,11 +18,11 @@ import httpx
 from torchkiln import console
 from torchkiln.errors import ImageError, PlanError
 from torchkiln.oci import digest as digests
+from torchkiln.oci.answer import bounded
 from torchkiln.oci.document import MALFORMED
 from torchkiln.oci.image import LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Descriptor, Layer, canonical
 from torchkiln.oci.pull import LARGEST_LAYER, LARGEST_TAR
 from torchkiln.oci.registry import CONNECTIONS
-from torchkiln.oci.session import bounded
 from torchkiln.oci.upload import send
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import document as documents
+from torchkiln.oci.answer import parsed
 from torchkiln.oci.image import (
     ARCHITECTURES,
     CONFIG_TYPE,
@@ -24,7 +25,6 @@ from torchkiln.oci.image import (
 )
 from torchkiln.oci.reference import parse
 from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected
-from torchkiln.oci.session import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -124,7 +124,9 @@ def pushing(
         siblings = (origin.repository, *siblings)
     with (
         connected(origin, environment, failure=PushError) if origin else nullcontext() as old,
-        delivering(place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk) as delivery,
+        delivering(
+            place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk, notes=store.uploads
+        ) as delivery,
     ):
         yield Pusher(place=place, store=store, source=old, delivery=delivery)
 

@@ -12,8 +12,9 @@ import httpx
 from torchkiln import network
 from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
+from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed
 from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE
-from torchkiln.oci.session import LARGEST_MANIFEST, AgainError, Session, bounded, parsed
+from torchkiln.oci.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
+import socket
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
 from torchkiln import network
-from torchkiln.errors import FetchError, ImageError
+from torchkiln.errors import FetchError
 from torchkiln.oci import account as accounts
+from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed, patience, said
 from torchkiln.oci.reference import LOOPBACK
 
 if TYPE_CHECKING:
@@ -25,25 +26,12 @@ if TYPE_CHECKING:
     from torchkiln.oci.reference import Repository
 
 _T = TypeVar("_T")
-LARGEST_MANIFEST = 4 << 20
-"""Bytes; what registries must take at least (distribution-spec, Pushing Manifests), and all that anybody needs."""
 TRIES = 5
 """In a row without progress."""
 RETRIED = {408, 429, 500, 502, 503, 504}
-LONGEST_WAIT = 60
 FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
-SAID = 16 << 10
-"""Bytes of what a registry says about an error that are read."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after `Bearer` (RFC 6750, 2.1)."""
-
-
-class AgainError(Exception):
-    """What may be better next time."""
-
-    def __init__(self, what: str, wait: float = 0) -> None:
-        super().__init__(what)
-        self.wait = wait
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +47,8 @@ class Session:
     failure: type[TorchkilnError] = FetchError
     """What is raised when the registry can't be had."""
     token: str = field(default="", repr=False)
+    _lines: list[Any] = field(default_factory=list, repr=False)
+    """Every connection that was opened, as httpcore's streams."""
     _basic: str = field(default="", repr=False)
     _identifying: threading.Lock = field(default_factory=threading.Lock)
 
@@ -110,6 +100,7 @@ class Session:
                 "timeout": timeout,
                 "follow_redirects": method in {"GET", "HEAD"},
                 "auth": httpx.Auth(),
+                "extensions": {"trace": self._traced},
             }
             with self.client.stream(method, address, **options) as response:  # type: ignore[arg-type]
                 challenge = response.headers.get("WWW-Authenticate", "") if self._own(response.url) else ""
@@ -122,6 +113,16 @@ class Session:
                     yield response
                     return
             self._identify(challenge, shown)  # with no connection held: another is needed
+
+    def hang_up(self) -> None:
+        """End every request that is under way, also one that waits for an answer; others may be asked after."""
+        for line in self._lines:
+            with suppress(OSError):  # most have been closed
+                socket.socket.shutdown(line.get_extra_info("socket"), socket.SHUT_RDWR)
+
+    def _traced(self, event: str, about: Mapping[str, Any]) -> None:
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._lines.append(about["return_value"])
 
     def _shown(self, address: str) -> dict[str, str]:
         """Who we are, for the registry alone: an upload may lead to another host."""
@@ -157,9 +158,7 @@ class Session:
         if status in good:
             return
         if status in RETRIED:
-            after = response.headers.get("Retry-After", "")
-            wait = min(int(after[:9]), LONGEST_WAIT) if after.isdecimal() else 0
-            raise AgainError(f"the registry answers {status} {response.reason_phrase}", wait)
+            raise AgainError(f"the registry answers {status} {response.reason_phrase}", patience(response))
         answer = f"{status} {response.reason_phrase}{said(response)}"
         if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
             remedy = (
@@ -208,31 +207,3 @@ class Session:
         if address.scheme != "https" and not local and not told:
             remedy = "use a registry that has HTTPS"
             raise self.failure("the registry leads to plain HTTP", where=address.host, remedy=remedy)
-
-
-def bounded(response: httpx.Response, limit: int) -> bytes:
-    """A small body as a whole; ImageError if it is larger."""
-    data = network.bounded(response.iter_raw(), limit)
-    if data is None:
-        raise ImageError(f"more than {limit} bytes", where=network.redact(str(response.url.copy_with(query=None))))
-    return data
-
-
-def said(response: httpx.Response) -> str:
-    """What the registry says of an error (distribution-spec, "Error Codes"), short; empty if nothing."""
-    try:
-        data = b"" if response.is_stream_consumed else next(response.iter_raw(SAID), b"")
-        first = json.loads(data)["errors"][0]
-        words = f"{first.get('code', '')} {first.get('message', '')}".strip()
-        return f": {network.redact(words)[:200]!r}"
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return ""
-
-
-def parsed(data: bytes) -> Mapping[str, object]:
-    """A JSON object; ImageError for what is no JSON, nothing for another value."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ImageError(f"the registry serves no JSON: {error}") from error
-    return found if isinstance(found, dict) else {}

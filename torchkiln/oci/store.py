@@ -74,6 +74,11 @@ class Store:
         """Where sha256 blobs lie."""
         return self.root / "blobs" / "sha256"
 
+    @property
+    def uploads(self) -> Path:
+        """Where `oci.unfinished` notes which blobs are half in a registry; not part of the layout."""
+        return self.root / ".uploads"
+
     def path(self, digest: Digest) -> Path:
         """Where a blob lies or would lie."""
         return self.blobs / digests.encoded(digest)

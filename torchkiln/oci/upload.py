@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
@@ -14,14 +15,17 @@ from urllib.parse import quote
 import httpx
 
 from torchkiln import network
-from torchkiln.errors import HashMismatchError
-from torchkiln.oci.session import AgainError, said
+from torchkiln.errors import HashMismatchError, TorchkilnError
+from torchkiln.oci.answer import AgainError, said
+from torchkiln.oci.unfinished import held
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from torchkiln.oci.image import Descriptor
     from torchkiln.oci.session import Session
+    from torchkiln.oci.unfinished import Note
 
 How = Literal["there", "mounted", "sent"]
 Read = Callable[[int, int], Iterator[bytes]]
@@ -32,6 +36,8 @@ CHUNK = 64 << 20
 """Bytes of the others: what a lost session costs at most, and less than proxies before registries take."""
 COMMIT = httpx.Timeout(60, connect=20, read=900)
 """A registry may read a blob of many GB again before it answers."""
+BRIEF = httpx.Timeout(10)
+"""For tidying up, which nobody waits for longer."""
 DOUBTS = 3
 MOUNT_REFUSED = {400, 401, 403, 404, 405}
 CHUNK_REFUSED = {400, 405, 411, 501}
@@ -57,17 +63,37 @@ def send(
     siblings: Sequence[str] = (),
     chunk: int = CHUNK,
     arrived: Callable[[int], None] = lambda _offset: None,
+    notes: Path | None = None,
 ) -> How:
     """Put a blob into the repository; `siblings` are repositories of the same registry that may have it.
 
-    `arrived` is told after each chunk how many bytes the registry has.
+    `arrived` is told after each chunk how many bytes the registry has. In the folder `notes` stands where uploads broke
+    off that can be gone on with, by another run too; others are cancelled.
 
     The session's failure if it can't be had; HashMismatchError if the registry got other bytes than the digest's.
     """
     if exists(session, blob):
         return "there"
-    upload = Upload(session=session, blob=blob, read=read, siblings=tuple(siblings), chunk=chunk, arrived=arrived)
-    return session.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
+    with held(notes, f"{session.reference.address}/{blob.digest}") as note:
+        location, least = note.read()
+        upload = Upload(
+            session=session,
+            blob=blob,
+            read=read,
+            siblings=tuple(siblings),
+            chunk=chunk,
+            arrived=arrived,
+            note=note,
+            location=location,
+            least=least,
+        )
+        try:
+            how = session.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
+        except BaseException:
+            upload.abandon()
+            raise
+        note.clear()
+        return how
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,6 +106,7 @@ class Upload:
     siblings: tuple[str, ...]
     chunk: int
     arrived: Callable[[int], None]
+    note: Note
     location: str = ""
     """Where the registry wants what comes next; empty before and after an upload of its."""
     offset: int = 0
@@ -110,13 +137,32 @@ class Upload:
         self._close(self.blob.size)
         return "sent"
 
-    def _resumed(self) -> bool:
+    def abandon(self) -> None:
+        """Leave a note on what another run can go on with; what nobody can go on with is cancelled."""
+        place = self.location
+        if not place:
+            return
+        with suppress(AgainError, httpx.RequestError, TorchkilnError):  # a registry that isn't heard of is left alone
+            if self.note.file and self._resumed(timeout=BRIEF) and self.offset:
+                self.note.write(self.location, self.least)
+            else:
+                self._cancel(self.location or place)
+                self.note.clear()
+
+    def _cancel(self, place: str) -> None:
+        """As distribution has it ("Canceling an Upload"); registries that don't know it forget an upload in time."""
+        good = {200, 202, 204, 404, 405}
+        with suppress(TorchkilnError), self.session.ask("DELETE", place, good=good, timeout=BRIEF):
+            pass
+
+    def _resumed(self, timeout: httpx.Timeout = network.TIMEOUT) -> bool:
         """Whether the upload goes on where the registry says that it is ("Pushing a blob in chunks", 416 and GET)."""
         location, self.location = self.location, ""
         if not location or self._one_go:
             return False
         try:
-            with self.session.ask("GET", location, good={200, 204, 400, 404, 405, 416}) as response:
+            good = {200, 204, 400, 404, 405, 416}
+            with self.session.ask("GET", location, good=good, timeout=timeout) as response:
                 offset = _reported(response)
                 if response.status_code not in {200, 204} or offset is None or offset > self.blob.size:
                     return False
@@ -141,8 +187,11 @@ class Upload:
                 if response.status_code == httpx.codes.CREATED:
                     self._confirmed(response)
                     return True
-                if response.status_code == httpx.codes.ACCEPTED and not self.siblings:
+                if response.status_code == httpx.codes.ACCEPTED:
                     self._opened(response)  # the answer is an upload instead
+            if self.location and self.siblings:
+                spare, self.location = self.location, ""
+                self._cancel(spare)
         return False
 
     def _begin(self) -> None:
@@ -175,6 +224,7 @@ class Upload:
             raise AgainError(f"the registry has {reported} bytes, not {stop}")
         self.offset = stop if reported is None else reported
         self.furthest = max(self.furthest, self.offset)
+        self.note.write(self.location, self.least)
         self.arrived(self.offset)
 
     def _close(self, start: int) -> None:

@@ -1,0 +1,72 @@
+"""What registries answer, read with care: bounded, in words for people, and how long they want us to wait."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+import httpx
+
+from torchkiln import network
+from torchkiln.errors import ImageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST_MANIFEST = 4 << 20
+"""Bytes; what registries must take at least (distribution-spec, Pushing Manifests), and all that anybody needs."""
+LONGEST_WAIT = 60
+SAID = 16 << 10
+"""Bytes of what a registry says about an error that are read."""
+
+
+class AgainError(Exception):
+    """What may be better next time."""
+
+    def __init__(self, what: str, wait: float = 0) -> None:
+        super().__init__(what)
+        self.wait = wait
+
+
+def patience(response: httpx.Response) -> float:
+    """Seconds to wait as Retry-After has them, or until its date as the registry's own clock goes (RFC 9110, 10.2.3).
+
+    0 if nothing was said that can be understood.
+    """
+    after = response.headers.get("Retry-After", "")
+    if after.isdecimal():
+        return min(int(after[:9]), LONGEST_WAIT)
+    with suppress(ValueError, TypeError):
+        then, now = (parsedate_to_datetime(text) for text in (after, response.headers.get("Date", "")))
+        return min(max(0.0, (then - now).total_seconds()), LONGEST_WAIT)
+    return 0
+
+
+def bounded(response: httpx.Response, limit: int) -> bytes:
+    """A small body as a whole; ImageError if it is larger."""
+    data = network.bounded(response.iter_raw(), limit)
+    if data is None:
+        raise ImageError(f"more than {limit} bytes", where=network.redact(str(response.url.copy_with(query=None))))
+    return data
+
+
+def said(response: httpx.Response) -> str:
+    """What the registry says of an error (distribution-spec, "Error Codes"), short; empty if nothing."""
+    try:
+        data = b"" if response.is_stream_consumed else next(response.iter_raw(SAID), b"")
+        first = json.loads(data)["errors"][0]
+        words = f"{first.get('code', '')} {first.get('message', '')}".strip()
+        return f": {network.redact(words)[:200]!r}"
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return ""
+
+
+def parsed(data: bytes) -> Mapping[str, object]:
+    """A JSON object; ImageError for what is no JSON, nothing for another value."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ImageError(f"the registry serves no JSON: {error}") from error
+    return found if isinstance(found, dict) else {}

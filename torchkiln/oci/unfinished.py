@@ -1,0 +1,79 @@
+"""Notes on uploads that broke off, so that another run goes on with them: a small file for each, held while in use.
+
+A registry may let whoever knows an upload's address go on with it, so the files are their owner's alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """On the upload of one blob to one repository; without a file it keeps nothing."""
+
+    file: IO[str] | None = None
+
+    def read(self) -> tuple[str, int]:
+        """Where the upload goes on, and the least that a chunk must have; an empty place if there is none."""
+        try:
+            found = json.loads(self.file.read()) if self.file else {}
+            return str(found["location"]), int(found["least"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "", 0
+
+    def write(self, location: str, least: int) -> None:
+        """Instead of what it said; that it can't be kept is no reason to end an upload."""
+        with suppress(OSError):
+            self._replace(json.dumps({"location": location, "least": least}))
+
+    def clear(self) -> None:
+        """There is nothing to go on with."""
+        with suppress(OSError):
+            self._replace("")
+
+    def _replace(self, text: str) -> None:
+        if self.file:
+            self.file.seek(0)
+            self.file.truncate()
+            self.file.write(text)
+            self.file.flush()
+
+
+@contextmanager
+def held(folder: Path | None, subject: str) -> Iterator[Note]:
+    """The note on a subject, for one process at a time: another one gets one that keeps nothing."""
+    path = folder / hashlib.sha256(subject.encode()).hexdigest() if folder else None
+    try:
+        file = _opened(path) if path else None
+    except OSError:  # held by another, or no place for it
+        file = None
+    if path is None or file is None:
+        yield Note()
+        return
+    with file:
+        yield Note(file)
+        if not os.fstat(file.fileno()).st_size:
+            path.unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    file.seek(0)
+    return file
