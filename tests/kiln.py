@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[1]
 ROW = "torch213-cpu"
@@ -24,10 +24,16 @@ class Kiln:
 
     home: Path
 
-    def start(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401  Popen's
-        """Start a task; stdout and stderr are captured."""
+    def start(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        **options: Any,  # noqa: ANN401  Popen's
+    ) -> subprocess.Popen[bytes]:
+        """Start a task, by another command if there is one before it; stdout and stderr are captured."""
         variables = {**os.environ, "TORCHKILN_HOME": str(self.home), "TORCHKILN_FIND_LINKS": FIND_LINKS, **(env or {})}
-        command = [sys.executable, "-m", "invoke", *arguments]
+        command = [*before, sys.executable, "-m", "invoke", *arguments]
         return subprocess.Popen(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
         )
