@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.test_plan import BASE, PINS, SUITE, TARGET, lock, pin
 from torchkiln import plan, sharing
 from torchkiln.errors import LockError
+from torchkiln.matrix.publishing import PublishTarget
 from torchkiln.matrix.target import Gpu
 from torchkiln.sharing import Weight
 from torchkiln.specs import WheelSpec
@@ -46,6 +47,17 @@ def test_a_layer_that_was_made_weighs_what_it_became() -> None:
     assert weights["environment"] == Weight(bytes=7)
     assert weights["triton 1"] == Weight(bytes=50, estimated=1)
     assert weights["base bookworm"] == weights["bytecode of triton 1"] == Weight(unknown=1)
+
+
+def test_parts_of_a_wheel_weigh_together_what_it_weighs() -> None:
+    """However many are planned."""
+    target = replace(TARGET, publish_target=PublishTarget(id="small", max_layer_bytes=1_000_000))
+    pins = (pin("torch", 2_500_000, "2.5.1"), pin("filelock", 9))
+    planned = plan.plan(target, lock(*pins), BASE, SUITE)
+    parts = [spec for spec in planned.layers if isinstance(spec, WheelSpec) and spec.part]
+    assert len(parts) > 3
+    weights = [sharing.weight(spec, None).bytes for spec in parts]
+    assert weights == [1_000_000, 1_000_000, 500_000] + [0] * (len(parts) - 3)
 
 
 def test_layers_know_the_rows_that_have_them() -> None:

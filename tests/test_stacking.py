@@ -17,6 +17,10 @@ from torchkiln.errors import PlanError
 from torchkiln.lock import baselock, rows
 from torchkiln.lock.lockfile import Pin
 from torchkiln.matrix import schema
+from torchkiln.matrix.publishing import ANY, PublishTarget
+from torchkiln.matrix.target import publishing
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import LAYER_TYPE, Descriptor, Layer
 from torchkiln.specs import BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
 
 if TYPE_CHECKING:
@@ -34,9 +38,9 @@ def pin(name: str, size: int | None = 1) -> Pin:
     return Pin(name=name, version="1", sha256=sha256, filename=f"{name}-1-py3-none-any.whl", size=size)
 
 
-def planned(row: str) -> ImagePlan:
-    """A committed row over a base that is the same for all."""
-    target = FAMILY[row]
+def planned(row: str, place: PublishTarget = ANY) -> ImagePlan:
+    """A committed row over a base that is the same for all, as it is made for a publish target."""
+    target = publishing(FAMILY[row], place)
     base = baselock.make([("libpython3-minimal", f"{target.base.python}.0-1")])
     return plan.plan(target, rows.read(ROOT / "images" / "locks", target), base, SUITE)
 
@@ -87,6 +91,49 @@ def test_a_small_wheel_of_another_version_leaves_all_that_is_large_below_it() ->
         above.append(sum(pin.weight for spec in fetched if isinstance(spec, WheelSpec) for pin in spec.pins))
     assert sum(above) / len(above) < 10e6  # of wheels; bytecode is the rest
     assert max(above) < 50e6
+
+
+@pytest.mark.parametrize(
+    ("count", "max_bytes"), [(120, None), (40, None), (10, None), (120, 10**9), (60, 300_000_000), (20, 10**10)]
+)
+@pytest.mark.parametrize("row", ["torch25-cu124", "torch213-cu130-devel"])
+def test_a_row_keeps_to_what_its_publish_target_takes(row: str, count: int, max_bytes: int | None) -> None:
+    """Layers are as many as allowed at most, and every wheel is in one layer, or in all parts of itself."""
+    made = planned(row, PublishTarget(id="mine", max_layers=count, max_layer_bytes=max_bytes))
+    assert len(made.layers) <= count
+    wheels = [spec for spec in made.layers if isinstance(spec, WheelSpec)]
+    firsts = [one for spec in wheels if spec.part is None or spec.part.number == 1 for one in spec.pins]
+    assert sorted(firsts, key=lambda one: one.name) == list(rows.read(ROOT / "images" / "locks", FAMILY[row]).pins)
+    assert len({spec.key for spec in made.layers}) == len(made.layers)
+    assert any(spec.part for spec in wheels) is (max_bytes == 300_000_000)
+
+
+def test_limits_that_leave_no_room_are_refused_together() -> None:
+    """Few layers, and each of few bytes: the plan says what there is no room for, and what to change."""
+    with pytest.raises(PlanError, match="no room for wheel layers: 29 wheels do not go into") as raised:
+        planned("torch25-cu124", PublishTarget(id="mine", max_layers=20, max_layer_bytes=300_000_000))
+    assert "a larger max_layers or max_layer_bytes" in raised.value.remedy
+
+
+def test_publish_targets_of_this_repository_change_no_layer() -> None:
+    """Their limits are far from what a wheel has, even one of which nobody states the size."""
+    for place in schema.load(ROOT / "matrix.yaml").publish_targets.values():
+        for row in ("torch25-cu124", "torch28-cu126-noble"):
+            assert planned(row, place).layers == planned(row).layers
+
+
+def test_a_base_whose_layers_are_too_large_is_refused_by_the_plan() -> None:
+    """Those of an image that others made are known beforehand: each is named with its size and the limit."""
+    target = publishing(FAMILY["torch213-cpu"], PublishTarget(id="mine", max_layer_bytes=10**9))
+    target = replace(target, base=replace(target.base, kind="registry"))
+    digest = digests.of_bytes(b"theirs")
+    blob = Descriptor(media_type=LAYER_TYPE, digest=digest, size=10**9 + 1)
+    theirs = Layer(descriptor=blob, diff_id=digest, unpacked_size=10**10)
+    base = baselock.of_image([theirs], source="x", config="y", python="3.11.2")
+    with pytest.raises(PlanError, match=f"{digest} \\(1000000001 bytes\\)") as raised:
+        plan.plan(target, rows.read(ROOT / "images" / "locks", FAMILY["torch213-cpu"]), base, SUITE)
+    assert "a layer may have 1000000000 bytes" in raised.value.what
+    assert raised.value.where == "torch213-cpu"
 
 
 def test_nvidias_own_order() -> None:

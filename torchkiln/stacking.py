@@ -58,7 +58,8 @@ def groups(pins: tuple[Pin, ...], room: int, max_bytes: int | None = None) -> tu
             return grouped
     if pins:
         raise PlanError(
-            "no room for wheel layers", remedy=f"a base with fewer layers, or a larger max_layers ({room=})"
+            f"no room for wheel layers: {len(pins)} wheels do not go into {max(room, 0)}",
+            remedy="a base with fewer layers, or a publish target with a larger max_layers or max_layer_bytes",
         )
     return ()
 
