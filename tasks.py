@@ -725,17 +725,60 @@ def doctor(_: Context, json: bool = False) -> None:
         raise SystemExit(HostError.exit_code)
 
 
-@task(positional=["what"], iterable=["target"], help={"what": "assemble"} | TARGET | JSON)
+@task(
+    positional=["what"],
+    iterable=["target"],
+    help={
+        "what": "all, or one of assemble, push, again, patch_day, family, flavours, compose, zstd, start, pull, memory",
+        "rounds": "how often each contestant runs; default 3, and 1 for the long ones",
+        "results": "folder for results; default bench/results",
+        "estimate": "say what it would take, and do nothing",
+        "fresh": "`all`: also what this commit has results of",
+    }
+    | TARGET
+    | JSON,
+)
 @guarded
-def bench(_: Context, what: str, target: Sequence[str], json: bool = False) -> None:
-    """Measure: `assemble` turns a row's wheels into layers, beside the floor of inflating and hashing."""
+def bench(
+    _: Context,
+    what: str,
+    target: Sequence[str],
+    rounds: int = 0,
+    results: str = "",
+    estimate: bool = False,
+    fresh: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure, side by side with what others offer; bench/README.md says what is compared."""
+    if what == "assemble":
+        bench_assemble(target, json=json)
+        return
+    from bench import catalogue, contest, machine, pages, stage
+
+    work, folder = project(), Path(results).absolute() if results else ROOT / "bench" / "results"
+    for one in catalogue.chosen(what):
+        names = catalogue.rows(one, target)
+        number, weight = catalogue.rounds(one, rounds), stage.weight(work, rows(names))
+        show(catalogue.estimate(one, weight, number))
+        if estimate:
+            continue
+        if what == "all" and not fresh and catalogue.done(folder, one, names, machine.commit(ROOT)):
+            show(f"{one.name}: this commit has a result")
+            continue
+        stage.need(work.home.root, catalogue.gigabytes(one, weight))
+        with stage.prepared(work, rows(names)) as ready:
+            result = contest.run(one, ready, rounds=number)
+        catalogue.write(folder, result)
+        show(result.to_json() if json else pages.section(result, one))
+
+
+def bench_assemble(target: Sequence[str], *, json: bool) -> None:
+    """A row's wheels to layers, beside the floor of inflating and hashing."""
     from dataclasses import asdict
 
     from bench import assemble
     from torchkiln import pipeline
 
-    if what != "assemble":
-        raise UsageError(f"no benchmark is called {what}", remedy="./inv bench assemble")
     wheels = pipeline.wheels(project(), one_row(target))
     figures = asdict(assemble.measure(sorted(wheels.values()), repeats=3))
     show(figures if json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))
