@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from bench import pages, push
+from bench import again, compose, family, memory, pages, patch_day, pull, push, start, zstd
 from bench.figures import from_json
 from torchkiln.errors import UsageError
 from torchkiln.home import write_atomically
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from bench.contest import Bench
     from bench.figures import Result
 
-BENCHES: dict[str, Bench] = {one.name: one for one in (push.BENCH,)}
+MODULES = (push, again, patch_day, family, compose, zstd, start, pull, memory)
+BENCHES: dict[str, Bench] = {one.name: one for one in (*(each.BENCH for each in MODULES), family.FLAVOUR_BENCH)}
 ROUNDS = 3
 ROW = "torch25-cu124"
 """What issue 4 wants figures of."""

@@ -87,20 +87,32 @@ def best(contestants: Sequence[Measured], figure: str, *names: str) -> float | N
 
 
 def times(
-    said: str, found: Sequence[Measured], *, theirs: Sequence[str], limit: float, figure: str = "seconds"
+    said: str,
+    found: Sequence[Measured],
+    *,
+    theirs: Sequence[str],
+    limit: float,
+    figure: str = "seconds",
+    ours: str = OURS,
 ) -> tuple[Verdict, ...]:
     """How many times less ours takes than the best of theirs; nothing where one side was not measured."""
-    mine, other = best(found, figure, OURS), best(found, figure, *theirs)
+    mine, other = best(found, figure, ours), best(found, figure, *theirs)
     if not mine or other is None:
         return ()
     return (Verdict(said=said, found=round(other / mine, 2), limit=limit, at_most=False, unit="times"),)
 
 
 def share(
-    said: str, found: Sequence[Measured], *, theirs: Sequence[str], limit: float, figure: str = "bytes"
+    said: str,
+    found: Sequence[Measured],
+    *,
+    theirs: Sequence[str],
+    limit: float,
+    figure: str = "bytes",
+    ours: str = OURS,
 ) -> tuple[Verdict, ...]:
     """Ours as a part of the best of theirs; nothing where one side was not measured."""
-    mine, other = best(found, figure, OURS), best(found, figure, *theirs)
+    mine, other = best(found, figure, ours), best(found, figure, *theirs)
     if mine is None or not other:
         return ()
     return (Verdict(said=said, found=round(mine / other, 3), limit=limit, unit="of theirs"),)

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from bench import stage as stages
 from torchkiln import home as homes
-from torchkiln import process
+from torchkiln import pipeline, process
 from torchkiln.errors import HostError
+from torchkiln.lock import layerlock
+from torchkiln.oci.image import recorded
 from torchkiln.oci.store import Store
+from torchkiln.project import Project
 
 if TYPE_CHECKING:
     import subprocess
@@ -24,11 +27,14 @@ if TYPE_CHECKING:
 
     from bench.stage import Row, Stage
     from torchkiln.home import Home
+    from torchkiln.lock.lockfile import Pin
 
 PARTS = ("tasks.py", "matrix.yaml", "pyproject.toml", "images", "validate", "torchkiln")
 """Of a checkout; what a build reads."""
 LAYERS = "images/locks/layers.lock"
-"""What layers become, as it is committed."""
+"""What layers become."""
+LASTING = ("base", "wheel", "bytecode", "toolkit")
+"""Kinds of layers that it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +51,27 @@ class Kiln:
 
     def run(self, *arguments: str) -> str:
         """What a task printed; HostError with its last words if it fails."""
+        with self.started(*arguments) as running:
+            return ended(running)
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A task that runs; it is told to end if the body fails."""
         running = self.start(*arguments)
         try:
-            out, said = running.communicate()
+            yield running
         except BaseException:
             running.terminate()
             running.wait()
             raise
-        if running.returncode != 0:
-            last = said.decode(errors="replace").strip()[-2000:]
-            raise HostError(f"./inv {' '.join(arguments)} ended with {running.returncode}: {last}")
-        return out.decode()
+
+    def project(self) -> Project:
+        """The checkout and the cache, as the package sees them."""
+        return Project(root=self.root, home=self.home, environment=dict(os.environ))
+
+    def base_key(self, row: Row) -> str:
+        """What names the row's base, as the checkout's locks are now."""
+        return pipeline.planned(self.project(), row.target).layers[0].key
 
     def build(self, row: Row, *options: str, push: str) -> dict[str, Any]:
         """Build and push without running anything: the peers' images are not run either; an entry of `build --json`."""
@@ -63,26 +79,36 @@ class Kiln:
         return dict(entry)
 
 
+def ended(running: subprocess.Popen[bytes]) -> str:
+    """What it printed when it ended; HostError with its last words if it failed."""
+    out, said = running.communicate()
+    if running.returncode != 0:
+        last = said.decode(errors="replace").strip()[-2000:]
+        raise HostError(f"a build of ours ended with {running.returncode}: {last}")
+    return out.decode()
+
+
 def building(row: Row, *options: str, push: str) -> list[str]:
     """The words of that build."""
     return ["build", "--target", row.target.id, "--no-validate", "--json", "--push", push, *options]
 
 
-def checkout(root: Path, folder: Path, *, known: bool = False) -> Path:
-    """A copy of what a build reads, to be edited; without what layers become, unless that is to be known."""
+def checkout(root: Path, folder: Path, *, known: str = "") -> Path:
+    """A copy of what a build reads, to be edited; nothing is known of layers but what is given."""
     folder.mkdir(parents=True)
     for name in PARTS:
         if (root / name).is_dir():
             shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(root / name, folder / name)
-    if not known:
-        (folder / LAYERS).unlink(missing_ok=True)
+    (folder / LAYERS).unlink(missing_ok=True)
+    if known:
+        (folder / LAYERS).write_text(known)
     return folder
 
 
 @contextmanager
-def fresh(stage: Stage, *, known: bool = False, empty: bool = False) -> Iterator[Kiln]:
+def fresh(stage: Stage, *, known: str = "", empty: bool = False) -> Iterator[Kiln]:
     """A checkout and a cache with the rows' wheels and bases and nothing else; `empty`: without these too."""
     folder = Path(tempfile.mkdtemp(prefix="ours-", dir=stage.work))
     try:
@@ -111,6 +137,25 @@ def give_base(store: Store, row: Row, home: Home, entry: dict[str, Any]) -> None
         place.parent.mkdir(parents=True, exist_ok=True)
         stages.link(store.path(row.base.descriptor.digest), place)
     home.record(row.base_key, entry)
+
+
+def learned(kiln: Kiln, entry: dict[str, Any]) -> str:
+    """What layers.lock says once the layers of a build are known: all that are made from locked things."""
+    found = {one["key"]: recorded(kiln.home.lookup(one["key"])) for one in entry["layers"]}
+    lasting = {key: layer for key, layer in found.items() if layer and key.split("-")[0] in LASTING}
+    return layerlock.render(lasting)
+
+
+def repin(kiln: Kiln, old: Row, new: Row) -> None:
+    """Write the pins that differ into the checkout's lock."""
+    path = kiln.root / "images" / "locks" / old.target.lock_name
+    for before, after in zip(old.pins, new.pins, strict=True):
+        if before != after:
+            edit(path, _line(before), _line(after))
+
+
+def _line(pin: Pin) -> str:
+    return f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256} # {pin.filename}, {pin.size} bytes"
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -29,19 +29,26 @@ KNOWN = f"{OURS}, layers known"
 @contextmanager
 def contestants(stage: Stage) -> Iterator[Sequence[Contestant]]:
     """Ours twice, and each peer twice."""
+    known = learned(stage)
     with table.everybody(stage) as peers:
         yield (
             Contestant(name=OURS, what="build --push; nothing known of the layers", play=partial(mine, stage)),
             Contestant(
                 name=KNOWN,
-                what="the same with layers.lock, as it is committed",
-                play=partial(mine, stage, known=True),
+                what="the same, with its layers in layers.lock",
+                play=partial(mine, stage, known),
             ),
             *(Contestant(name=peer.name, what=peer.what, play=partial(theirs, stage, peer)) for peer in peers),
         )
 
 
-def mine(stage: Stage, *, known: bool = False) -> Figures:
+def learned(stage: Stage) -> str:
+    """What layers.lock says once somebody has built the row."""
+    with ours.fresh(stage) as kiln, services.registry(stage.work) as registry:
+        return ours.learned(kiln, kiln.build(stage.row, push=f"{registry.address}/bench:ours"))
+
+
+def mine(stage: Stage, known: str = "") -> Figures:
     """One build that streams into an empty registry."""
     with ours.fresh(stage, known=known) as kiln, services.registry(stage.work) as registry:
         began = time.monotonic()
@@ -58,13 +65,16 @@ def theirs(stage: Stage, peer: Peer) -> Figures:
             peer.forget()
 
 
-def built_and_pushed(peer: Peer, work: Path, row: Row, registry: Registry, tag: str = "peer") -> Figures:
-    """Seconds of both steps, and what the registry holds then."""
+def built_and_pushed(
+    peer: Peer, work: Path, row: Row, registry: Registry, *, tag: str = "peer", compression: str = ""
+) -> Figures:
+    """Seconds of both steps, and what the registry holds then; the wheels are at hand before the clock runs."""
     wheels = context(row, work / "context")
+    peer.send(wheels, base=table.base(row))
     began = time.monotonic()
     peer.build(wheels, base=table.base(row), tag=tag)
     built = time.monotonic()
-    peer.push(tag, f"{registry.address}/bench:{tag}")
+    peer.push(tag, f"{registry.address}/bench:{tag}", compression=compression)
     ended = time.monotonic()
     return {"seconds": ended - began, "build": built - began, "push": ended - built, "bytes": registry.size}
 

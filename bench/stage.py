@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from torchkiln import pipeline
 from torchkiln.errors import HostError
 from torchkiln.oci.image import recorded
-from torchkiln.plan import NVIDIA
 from torchkiln.specs import BaseSpec
+from torchkiln.stacking import NVIDIA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

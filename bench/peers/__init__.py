@@ -36,6 +36,7 @@ TUNED = Recipe(
     file=Path(__file__).with_name("Dockerfile.tuned"),
 )
 RECIPES = (PLAIN, TUNED)
+SEND = Path(__file__).with_name("Dockerfile.send")
 
 
 class Peer(Protocol):
@@ -51,6 +52,9 @@ class Peer(Protocol):
 
     def load(self, base: str, archive: Path) -> None:
         """Have a base under this name; it stays until the peer is gone."""
+
+    def send(self, context: Path, *, base: str) -> None:
+        """Have the context at hand, where that takes more than its path."""
 
     def build(self, context: Path, *, base: str, tag: str) -> None:
         """Make an image of the context's wheels on that base."""

@@ -42,6 +42,9 @@ class Buildah:
         self.call("add", "--quiet", container, str(archive), "/")
         self.call("commit", "--quiet", "--rm", container, base)
 
+    def send(self, context: Path, *, base: str) -> None:
+        """Nothing: there is no daemon to send it to."""
+
     def build(self, context: Path, *, base: str, tag: str) -> None:
         """In a chroot; the context is read where it lies."""
         given = ["--build-arg", f"BASE={base}", "--file", str(self.recipe.file), "--tag", tag, str(context)]

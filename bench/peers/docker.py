@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench import services
-from bench.peers import UV, Recipe, tool
+from bench.peers import SEND, UV, Recipe, tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,9 +42,16 @@ class Docker:
         """Unpack the base's layer as an image."""
         self.call("import", "-", base, stdin=archive)
 
+    def send(self, context: Path, *, base: str) -> None:
+        """A context is sent once, and only differences later."""
+        self._build(SEND, context, base, "sent")
+
     def build(self, context: Path, *, base: str, tag: str) -> None:
-        """Without network; the context is sent once, and only differences later."""
-        given = ["--build-arg", f"BASE={base}", "--file", str(self.recipe.file), "--tag", tag, str(context)]
+        """Without network."""
+        self._build(self.recipe.file, context, base, tag)
+
+    def _build(self, file: Path, context: Path, base: str, tag: str) -> None:
+        given = ["--build-arg", f"BASE={base}", "--file", str(file), "--tag", tag, str(context)]
         self.call("build", "--quiet", "--network", "none", *given)
 
     def push(self, tag: str, to: str, *, compression: str = "") -> None:
