@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 CompressionParameter = zstd.CompressionParameter
+DecompressionParameter = zstd.DecompressionParameter
 ZstdCompressor = zstd.ZstdCompressor
+ZstdDecompressor = zstd.ZstdDecompressor
 ZstdError = zstd.ZstdError
 VERSION: str = zstd.zstd_version
 """Of libzstd: another one may write other bytes."""
