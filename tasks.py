@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from torchkiln.matrix.schema import Matrix
     from torchkiln.matrix.target import Target
+    from torchkiln.oci.push import Pushed
     from torchkiln.pipeline import Built
     from torchkiln.project import Project
     from torchkiln.report.rows import Row
@@ -259,7 +260,13 @@ def built_json(work: Project, built: Built) -> dict[str, Any]:
         "seconds": built.seconds,
         "stages": dict(built.stages),
         "validation": built.report.to_json() if built.report else skipped,
-    }
+    } | ({"pushed": pushed_json(built.pushed)} if built.pushed else {})
+
+
+def pushed_json(pushed: Pushed) -> dict[str, Any]:
+    """Where a built image is besides, in `build --json`; other programs rely on it."""
+    reference = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
+    return {"name": pushed.name, "reference": reference, "sent": pushed.sent, "blobs": dict(pushed.blobs)}
 
 
 def judge(reports: Sequence[ValidationReport], *, require_pass: bool) -> None:
@@ -397,6 +404,7 @@ def plan(
         "markdown": "print what changed as Markdown, for a pull request",
         "from_facts": "take the PyTorch index as torchkiln/matrix/facts.yaml knows it, where it can't be reached",
         "requirements": "print what one row uses of its locks, as pip and uv install it, and write nothing",
+        "layers": "build the rows as they are locked, and note in layers.lock what their layers are",
     },
 )
 @guarded
@@ -410,29 +418,34 @@ def lock(
     markdown: bool = False,
     from_facts: bool = False,
     requirements: bool = False,
+    layers: bool = False,
 ) -> None:
     """Write images/locks/ for the rows, keeping to what is pinned where it still will do; or check them."""
     from torchkiln import pipeline
-    from torchkiln.lock import audit, difference
+    from torchkiln.lock import audit, difference, layerlock
     from torchkiln.lock import rows as locks
     from torchkiln.matrix import schema
 
     writing = {"--base": base, "--upgrade": upgrade, "--markdown": markdown, "--from-facts": from_facts}
-    hold_apart({"--check": check}, {"--requirements": requirements}, writing)
+    hold_apart({"--check": check}, {"--requirements": requirements}, {"--layers": layers}, writing)
     family = schema.load(ROOT / "matrix.yaml")
     if check:
         chosen = selected(family, target, extra_requirements)
+        layerlock.read(project().layer_lock)
         found = audit.audit(LOCKS, family.targets, chosen, orphans=not target)
         show(audit.plain(found))
         audit.refuse(found)
     elif requirements:
         show(locks.text(LOCKS, one_row(target, extra_requirements)).removesuffix("\n"))
+    elif layers:
+        made = pipeline.lock_layers(project(), rows(target, family, extra_requirements))
+        show("\n".join(sorted(layer.title for layer in made.values())) or "nothing new")
     else:
         chosen, options = rows(target, family, extra_requirements), {"upgrade": upgrade, "from_facts": from_facts}
-        made = pipeline.relock(project(), chosen, every=family.targets, bases=base, **options)
-        if made.changed:
-            show(difference.markdown(made.changed) if markdown else difference.plain(made.changed))
-        made.refuse()
+        written = pipeline.relock(project(), chosen, every=family.targets, bases=base, **options)
+        if written.changed:
+            show(difference.markdown(written.changed) if markdown else difference.plain(written.changed))
+        written.refuse()
 
 
 @task(
@@ -454,24 +467,44 @@ def base(_: Context, target: Sequence[str], json: bool = False, frozen: bool = F
     show(layers if json else "\n".join(f"{one['base']} {one['descriptor']['digest']}" for one in layers))
 
 
+def destinations(push: str, chosen: Sequence[Target]) -> list[str]:
+    """Where each row is pushed to, `HOST/REPOSITORY:TAG`; nowhere, if nothing is."""
+    from torchkiln.oci import reference
+
+    if not push:
+        return [""] * len(chosen)
+    place = reference.destination(push)
+    if ":" not in push.rpartition("/")[2]:
+        return [f"{push}:{row.ref}" for row in chosen]
+    if len(chosen) > 1:
+        remedy = f"--push {place.host}/{place.repository}: then each is tagged with its id"
+        raise UsageError(f"one tag for {len(chosen)} images", where=push, remedy=remedy)
+    return [push]
+
+
 @task(
     positional=[],
-    iterable=["target"],
+    iterable=["target", "plain_http"],
     help=TARGET
     | JSON
     | ENGINE
     | EXTRA
     | MADE_FOR
+    | PLAIN
     | {
         "validate": "--no-validate skips the suite; then nothing counts as passed",
         "frozen": "refuse a Debian archive that has moved on from the lock, and additions that are not locked",
         "require": "`pass`: an incomplete validation is an error",
+        "push": "HOST/REPOSITORY[:TAG]: send layers as they are made, name the image there if no check failed;"
+        " the tag is the row's id unless one is given",
+        "verify": "make every layer anew and hash all of it, though it is known",
     },
 )
 @guarded
 def build(
     _: Context,
     target: Sequence[str],
+    plain_http: Sequence[str],
     engine: str = "auto",
     validate: bool = True,
     frozen: bool = False,
@@ -480,6 +513,8 @@ def build(
     extra_requirements: str = "",
     for_: str = "",
     compression: str = "",
+    push: str = "",
+    verify: bool = False,
 ) -> None:
     """Fetch, assemble and validate images."""
     from torchkiln import pipeline
@@ -489,15 +524,21 @@ def build(
     work, chosen = project(), made_for(rows(target, extra=extra_requirements), for_, compression)
     if extra_requirements and not frozen:
         pipeline.add(work, chosen)
+    places = destinations(push, chosen)
     runner = pipeline.engine(work, engine) if validate else None
     built = []
-    for row in chosen:
+    for row, place in zip(chosen, places, strict=True):
         caution(row)
-        one = pipeline.build(work, row, runner, frozen=frozen)
+        wishes = pipeline.Wishes(
+            frozen=frozen, verify=verify, push=place, plain=tuple(plain_http), require_pass=require == "pass"
+        )
+        one = pipeline.build(work, row, runner, wishes)
         built.append(one)
         if not json:
             show_report(one.report)
             show(f"{row.id} {one.digest} oci:{work.home.store}:{row.ref}")
+        if one.pushed and not json:
+            show(f"{one.pushed.name} {one.pushed.digest}: {one.pushed.sent / 1e6:.1f} MB sent")
     if json:
         show([built_json(work, one) for one in built])
     judge([one.report for one in built if one.report], require_pass=require == "pass")

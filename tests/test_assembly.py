@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import assembling, loopback, toys
+from tests import assembling, loopback, toyregistry, toys
 from tests.assembling import BASE
 from torchkiln import assembly
 from torchkiln.errors import ConflictError, HashMismatchError, LayerMismatchError, LockError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.lock import baselock, layerlock, lockfile
 from torchkiln.oci.image import Config, manifest_descriptor
+from torchkiln.oci.push import pushing
 from torchkiln.oci.store import Store
 from torchkiln.plan import ImagePlan
 from torchkiln.specs import BaseSpec, BytecodeSpec, WheelSpec
@@ -83,6 +85,34 @@ def test_no_layer_waits_for_wheels_that_are_not_in_it(home: Home, tmp_path: Path
     assert sorted(handed) == sorted(spec.title for spec in plan.layers)
     assert [layer.title for layer in image.layers] == [spec.title for spec in row.plan.layers]
     assert {"fetch", "wheels to layers", "bytecode"} <= row.stages.keys()
+
+
+def test_a_layer_is_in_the_registry_before_the_last_wheel_is_here(home: Home, tmp_path: Path, index: Index) -> None:
+    """The index withholds a wheel until the registry has what the other became; the image is named when it is whole."""
+    one, two = index.add("one", "1.0"), index.add("two", "1.0")
+    index.gates[two.filename] = threading.Event()
+    row = assembling.row(home, tmp_path, [one, two], index.environment(tmp_path))
+    early = WheelSpec(pins=(one,))
+
+    def watch(digest: str) -> None:
+        while digest not in registry.blobs:
+            time.sleep(0.01)
+        index.gates[two.filename].set()
+
+    with (
+        toyregistry.serving() as registry,
+        pushing(f"{registry.host}/{toyregistry.REPOSITORY}:row", row.project.store, environment={}) as to,
+    ):
+
+        def made(spec: LayerSpec, layer: Layer) -> None:
+            to.offer(layer)
+            if spec.key == early.key:
+                threading.Thread(target=watch, args=(layer.descriptor.digest,), daemon=True).start()
+
+        _, image = row.assemble(made)
+        assert not registry.manifests
+        pushed = to.finish(image)
+        assert pushed.digest == manifest_descriptor(image).digest
 
 
 def test_what_is_handed_on_may_end_the_build(home: Home, tmp_path: Path, index: Index) -> None:

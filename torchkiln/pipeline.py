@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,20 +26,24 @@ from torchkiln.errors import (
 from torchkiln.home import write_atomically
 from torchkiln.layers import suite
 from torchkiln.layers.base import table as userlands
-from torchkiln.lock import asking, baselock, fit, renew, rows, sections
+from torchkiln.lock import asking, baselock, fit, layerlock, renew, rows, sections
 from torchkiln.lock.difference import difference, plain
 from torchkiln.matrix import compat, facts
 from torchkiln.matrix.nearest import legal
 from torchkiln.oci import document as documents
+from torchkiln.oci import served
 from torchkiln.oci.image import recorded
 from torchkiln.oci.load import Foreign
+from torchkiln.oci.push import pushing
 from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
 from torchkiln.oci.verify import verify as recompute
 from torchkiln.plan import LOCK_LABEL, ImagePlan, plan
+from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec, compressed_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torchkiln.engines import Engine
     from torchkiln.layers.base import BaseResult
@@ -50,11 +54,12 @@ if TYPE_CHECKING:
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
-    from torchkiln.oci.image import Descriptor, Image
+    from torchkiln.oci.image import Descriptor, Image, Layer
+    from torchkiln.oci.push import Pushed, Pusher
     from torchkiln.oci.verify import Mismatch
     from torchkiln.project import Project
     from torchkiln.sharing import Family
-    from torchkiln.specs import SuiteSpec
+    from torchkiln.specs import LayerSpec, SuiteSpec
     from torchkiln.validation import ValidationReport
 
 
@@ -69,6 +74,10 @@ class Built:
     seconds: float
     stages: Mapping[str, float]
     report: ValidationReport | None
+    pushed: Pushed | None = None
+    """Where it is besides; None if it was not to be pushed, or a check failed."""
+    made: Sequence[tuple[LayerSpec, Layer]] = ()
+    """Every layer of the plan as it was carried out, also those that turned out empty."""
 
 
 def locked(project: Project, target: Target, known: Facts | None = None) -> tuple[Lock, BaseLock]:
@@ -167,6 +176,30 @@ def relock(
     return Relocked(changed=tuple(changed), failed=failed, asked=len(names) + len(listed))
 
 
+LOCKED = (AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec)
+"""What is made of locked things alone, and takes time to make."""
+
+
+def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Layer]:
+    """Build rows and note in layers.lock what their layers are; those that are new there, by key.
+
+    LayerMismatchError for one that is there otherwise: it is not replaced.
+    """
+    new: dict[str, Layer] = {}
+    for target in targets:
+        built = build(project, target, None)
+        with project.home.lock("layers.lock"):
+            known = layerlock.read(project.layer_lock)
+            found = {
+                compressed_key(spec.key, built.plan.compression): layer
+                for spec, layer in built.made
+                if isinstance(spec, LOCKED)
+            }
+            write_atomically(project.layer_lock, layerlock.render({**known, **found}).encode())
+        new |= {key: layer for key, layer in found.items() if key not in known}
+    return new
+
+
 def add(project: Project, targets: Sequence[Target]) -> tuple[Difference, ...]:
     """Lock users' additions to rows that are locked, where they are not locked as they stand; what changed.
 
@@ -199,25 +232,106 @@ def _written(renewed: Sequence[Renewed]) -> tuple[Difference, ...]:
     return tuple(part for one in renewed for part in difference(one.path.name, one.before, one.after))
 
 
-def build(project: Project, target: Target, engine: Engine | None, *, frozen: bool = False) -> Built:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a build may be asked for besides."""
+
+    frozen: bool = False
+    """Refuse a base that is not what its lock says."""
+    verify: bool = False
+    """Make every layer anew and hash all, though it is known."""
+    push: str = ""
+    """`HOST/REPOSITORY:TAG`: send each layer as it is made, and name the image once no check failed."""
+    plain: Sequence[str] = ()
+    """Hosts that may speak plain HTTP."""
+    require_pass: bool = False
+    """Name it only if every required check passed."""
+
+
+NO_WISHES = Wishes()
+
+
+def build(project: Project, target: Target, engine: Engine | None, wishes: Wishes = NO_WISHES) -> Built:
     """One row, from lock to report; without an engine the suite is not run."""
     began, stages = time.monotonic(), dict[str, float]()
-    with step(target.id), project.home.lock("use", shared=True):
+    made: list[tuple[LayerSpec, Layer]] = []
+    with step(target.id), project.home.lock("use", shared=True), _pusher(project, wishes) as pusher:
         lock, packages = locked(project, target)
-        packages = userlands.settle(project, target, packages, frozen=frozen)
+        packages = userlands.settle(project, target, packages, frozen=wishes.frozen)
         plan = _planned(project, target, lock, packages)
-        plan, image = assembly.assemble(project, plan, lock, frozen=frozen, stages=stages)
+        plan, image = assembly.assemble(
+            project,
+            plan,
+            lock,
+            frozen=wishes.frozen,
+            stages=stages,
+            verify=wishes.verify,
+            made=partial(_taken, made, pusher),
+        )
         if target.extra and _label(project, target) not in {"", lock.digest}:
             note("it takes the place of an image of that name, which was built from another lock")
         digest = project.store.put_image(image, target.ref).digest
-        made = Foreign(name=target.id, image=image, store=project.store, digest=digest)
+        subject = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")
-        report = None
+        if wishes.verify:
+            with step("verify", stages):
+                _hold_all(project, target, image)
+        report = pushed = None
         if engine is not None:
             with step("validate", stages):
-                report = _validated(project, target, lock, made, engine)
-    seconds = round(time.monotonic() - began, 3)
-    return Built(target=target, plan=plan, image=image, digest=digest, seconds=seconds, stages=stages, report=report)
+                report = _validated(project, target, lock, subject, engine)
+        if pusher and _may_be_named(report, wishes):
+            with step("push", stages):
+                pushed = _named(project, pusher, image, wishes)
+    return Built(
+        target=target,
+        plan=plan,
+        image=image,
+        digest=digest,
+        seconds=round(time.monotonic() - began, 3),
+        stages=stages,
+        report=report,
+        pushed=pushed,
+        made=made,
+    )
+
+
+def _taken(made: list[tuple[LayerSpec, Layer]], pusher: Pusher | None, spec: LayerSpec, layer: Layer) -> None:
+    """Note a layer as it is made, and send it."""
+    made.append((spec, layer))
+    if pusher and not layer.empty:
+        pusher.offer(layer)
+
+
+def _pusher(project: Project, wishes: Wishes) -> AbstractContextManager[Pusher | None]:
+    """What sends layers while others are made; leaving it gives up what was not named."""
+    if not wishes.push:
+        return nullcontext()
+    return pushing(wishes.push, project.store, environment=project.environment, plain=wishes.plain)
+
+
+def _may_be_named(report: ValidationReport | None, wishes: Wishes) -> bool:
+    """Whether a registry may show it: no check failed, and where a pass is required, it passed."""
+    verdict = report.verdict if report else "incomplete"
+    return verdict == "pass" or (verdict == "incomplete" and not wishes.require_pass)
+
+
+def _named(project: Project, pusher: Pusher, image: Image, wishes: Wishes) -> Pushed:
+    """Wait for the last layer, set the tag, and look at what the registry serves then."""
+    pushed = pusher.finish(image)
+    exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
+    served.check(exact, environment=project.environment, plain=wishes.plain, whole=wishes.verify)
+    return pushed
+
+
+def _hold_all(project: Project, target: Target, image: Image) -> None:
+    """VerifyError for a blob that is not what the image says, also of what was not made just now."""
+    found = recompute(project.store, image)
+    for digest in lying(found):
+        project.store.discard(digest)
+    if found:
+        told = "\n".join(str(one) for one in found)
+        raise VerifyError(f"digests do not hold:\n{told}", where=target.ref, remedy=fit.build(target))
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def holds(ground: Ground, row: Target, *, run: bool) -> None:
     """It builds to the same digest twice, and every check that is asked holds, in Docker if it is to `run`."""
     try:
         made = pipeline.build(ground.work, row, None)
-        assert pipeline.build(ground.work, row, None, frozen=True).digest == made.digest
+        assert pipeline.build(ground.work, row, None, pipeline.Wishes(frozen=True)).digest == made.digest
         assert pipeline.verify(ground.work, row) == ()
         assert set(made.image.config.env) == set(made.plan.config.env)
         with pipeline.subject(ground.work, row) as subject:

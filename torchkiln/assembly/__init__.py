@@ -47,7 +47,7 @@ def assemble(
 
     `stages` is told the seconds of each kind of work, which overlap. `verify` makes and hashes all but the base anew.
     `remote` are layers by key that lie elsewhere and need not be made; `made` is told of each layer as it is there,
-    with what it was made from, in this thread.
+    with what it was made from, in this thread; one that turned out empty will not be in the image.
     """
     with project.home.lock("assemble"):  # a second build waits, and then finds the layers it shares
         locked, told = layerlock.read(project.layer_lock), Stages(seconds=stages)
@@ -68,8 +68,7 @@ def assemble(
                     continue
                 spec, layer = layers[jobs[job]] = job.result()
                 refuse_large(plan, [layer])
-                if not layer.empty:
-                    made(spec, layer)
+                made(spec, layer)
     told.tell()
     carried_out = [layers[spec.key] for spec in plan.layers]
     return put_together(replace(plan, layers=tuple(spec for spec, _ in carried_out)), [one for _, one in carried_out])

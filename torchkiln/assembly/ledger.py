@@ -39,11 +39,14 @@ class Ledger:
         """
         if self.verify:
             return None
+        locked = self.locked.get(spec.key)
+        if locked and locked.empty:
+            return locked  # no image will hold it, so nobody needs its bytes
         own = isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec)
         layer = None if own else recorded(self.project.home.lookup(spec.key))
         if layer is None or not self.project.store.has(layer.descriptor):
             return self.remote.get(spec.key)
-        return layer if layerlock.same(self.locked.get(spec.key, layer), layer) else None
+        return layer if locked is None or layerlock.same(locked, layer) else None
 
     def expected(self, spec: LayerSpec) -> Layer | None:
         """The layer as it is locked, which spares its maker to check what it is made from."""
