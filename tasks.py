@@ -149,9 +149,9 @@ def project() -> Project:
     return Project(root=ROOT, home=homes.prepare(homes.locate(os.environ)), environment=dict(os.environ))
 
 
-def one_row(patterns: Sequence[str], extra: str = "") -> Target:
+def one_row(patterns: Sequence[str], extra: str = "", for_: str = "", compression: str = "") -> Target:
     """The one row of --target, where several make no sense."""
-    first, *others = rows(patterns, extra=extra)
+    first, *others = made_for(rows(patterns, extra=extra), for_, compression)
     if others:
         raise UsageError("one target at a time", where=" ".join(patterns), remedy=f"--target {first.id}")
     return first
@@ -553,6 +553,7 @@ def build(
     | JSON
     | ENGINE
     | EXTRA
+    | MADE_FOR
     | {
         "image": "hold this image against the row: oci:DIR[:REF] or docker-daemon:NAME",
         "checks": "only these checks, by id or glob; may be repeated; the verdict is then incomplete at best",
@@ -567,11 +568,13 @@ def validate(
     engine: str = "auto",
     json: bool = False,
     extra_requirements: str = "",
+    for_: str = "",
+    compression: str = "",
 ) -> None:
     """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
     from torchkiln import pipeline, validation
 
-    work, row = project(), one_row(target, extra_requirements)
+    work, row = project(), one_row(target, extra_requirements, for_, compression)
     validation.select(checks, work.suite)
     with pipeline.subject(work, row, image) as subject:
         runner = pipeline.engine(work, engine, subject)
@@ -586,16 +589,23 @@ def validate(
 @task(
     positional=[],
     iterable=["target", "tag"],
-    help=TARGET | EXTRA | {"tag": "name in the engine; default torchkiln/TARGET"},
+    help=TARGET | EXTRA | MADE_FOR | {"tag": "name in the engine; default torchkiln/TARGET"},
 )
 @guarded
-def load(_: Context, target: Sequence[str], tag: Sequence[str], extra_requirements: str = "") -> None:
+def load(
+    _: Context,
+    target: Sequence[str],
+    tag: Sequence[str],
+    extra_requirements: str = "",
+    for_: str = "",
+    compression: str = "",
+) -> None:
     """Put built images into a Docker engine (20.10 or newer)."""
     from torchkiln import pipeline
     from torchkiln.engines import names
     from torchkiln.engines.docker import Docker
 
-    work, chosen = project(), rows(target, extra=extra_requirements)
+    work, chosen = project(), made_for(rows(target, extra=extra_requirements), for_, compression)
     tag = [names.whole(name) for name in tag]
     if tag and len(chosen) > 1:
         raise UsageError(
@@ -603,7 +613,7 @@ def load(_: Context, target: Sequence[str], tag: Sequence[str], extra_requiremen
         )
     for row in chosen:
         with pipeline.subject(work, row) as subject:
-            tags = tuple(tag) or (f"torchkiln/{row.id}:latest",)
+            tags = tuple(tag) or (f"torchkiln/{row.ref}:latest",)
             Docker(subject.store).load(subject.image, tags)
         show("\n".join(tags))
 
@@ -611,7 +621,7 @@ def load(_: Context, target: Sequence[str], tag: Sequence[str], extra_requiremen
 @task(
     positional=["to"],
     iterable=["target", "plain_http"],
-    help={"to": "HOST/REPOSITORY[:TAG]"} | TARGET | EXTRA | PLAIN | WHOLE | JSON,
+    help={"to": "HOST/REPOSITORY[:TAG]"} | TARGET | EXTRA | MADE_FOR | PLAIN | WHOLE | JSON,
 )
 @guarded
 def push(
@@ -620,13 +630,16 @@ def push(
     target: Sequence[str],
     plain_http: Sequence[str],
     extra_requirements: str = "",
+    for_: str = "",
+    compression: str = "",
     verify: bool = False,
     json: bool = False,
 ) -> None:
     """Put a built image into a registry, its tag last; what is there already isn't sent."""
     from torchkiln import transfer
 
-    sent = transfer.push(project(), one_row(target, extra_requirements), to, plain=plain_http, whole=verify)
+    row = one_row(target, extra_requirements, for_, compression)
+    sent = transfer.push(project(), row, to, plain=plain_http, whole=verify)
     show(sent.to_json() if json else str(sent))
 
 
@@ -669,6 +682,7 @@ def copy(_: Context, source: str, to: str, plain_http: Sequence[str], verify: bo
     help=TARGET
     | ENGINE
     | EXTRA
+    | MADE_FOR
     | {
         "user": "uid:gid instead of the image's",
         "command": "words of a program to run instead of bash, without a shell",
@@ -682,13 +696,15 @@ def shell(
     user: str = "",
     command: str = "",
     extra_requirements: str = "",
+    for_: str = "",
+    compression: str = "",
 ) -> None:
     """Open a shell in a built image; what it writes is gone afterwards."""
     from torchkiln import pipeline
     from torchkiln.engines import Command, Limits
 
     work = project()
-    with pipeline.subject(work, one_row(target, extra_requirements)) as subject:
+    with pipeline.subject(work, one_row(target, extra_requirements, for_, compression)) as subject:
         argv = tuple(shlex.split(command)) or ("bash",)
         runner = pipeline.engine(work, engine)
         asked = Command(
@@ -701,24 +717,36 @@ def shell(
         raise SystemExit(runner.shell(subject.image, asked))
 
 
-@task(positional=[], iterable=["target"], help=TARGET | JSON | EXTRA | {"image": "an image elsewhere: oci:DIR[:REF]"})
+@task(
+    positional=[],
+    iterable=["target"],
+    help=TARGET | JSON | EXTRA | MADE_FOR | {"image": "an image elsewhere: oci:DIR[:REF]"},
+)
 @guarded
 def verify(
-    _: Context, target: Sequence[str], image: str = "", json: bool = False, extra_requirements: str = ""
+    _: Context,
+    target: Sequence[str],
+    image: str = "",
+    json: bool = False,
+    extra_requirements: str = "",
+    for_: str = "",
+    compression: str = "",
 ) -> None:
     """Recompute every digest, size and diff_id and report every mismatch; damaged blobs of built images are removed."""
     from dataclasses import asdict
 
     from torchkiln import pipeline
+    from torchkiln.lock import fit
     from torchkiln.oci import load as foreign
     from torchkiln.oci.verify import verify as recompute
     from torchkiln.report.rows import counted
 
     work = project()
+    chosen = () if image else made_for(rows(target, extra=extra_requirements), for_, compression)
     if image:
         found = {image: recompute(*foreign.manifest_of(image))}
     else:
-        found = {row.id: pipeline.verify(work, row) for row in rows(target, extra=extra_requirements)}
+        found = {row.ref: pipeline.verify(work, row) for row in chosen}
     if json:
         show([{"target": name, "mismatches": [asdict(one) for one in wrong]} for name, wrong in found.items()])
     for name, wrong in () if json else found.items():
@@ -728,8 +756,8 @@ def verify(
             )
         )
     if bad := [name for name, wrong in found.items() if wrong]:
-        again = "./inv build " + " ".join(f"--target {name}" for name in bad) + " makes anew what was damaged"
-        remedy = "copy the image again from where it came" if image else again
+        again = " and ".join(fit.build(row) for row in chosen if row.ref in bad)
+        remedy = "copy the image again from where it came" if image else f"{again} makes anew what was damaged"
         raise VerifyError("digests do not hold", where=", ".join(bad), remedy=remedy)
 
 

@@ -17,7 +17,7 @@ import pytest
 import tasks
 from tests.kiln import ROOT
 from tests.test_plan import pin
-from torchkiln.errors import LockError, MatrixError, UnknownTargetError, UsageError
+from torchkiln.errors import LockError, MatrixError, StoreError, UnknownTargetError, UsageError
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
@@ -120,6 +120,33 @@ def test_plan_names_the_rows_that_share_each_layer(capsys: pytest.CaptureFixture
         wanted = [name for name in LOCKED if name != "torch25-cu124" and layer["key"] in keys[name]]
         assert layer["shared_with"] == wanted
     assert any(layer["shared_with"] for layer in plan["layers"])
+
+
+def test_a_plan_is_for_its_publish_target_and_compression(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a compression's own layers, with the same config; options that make no sense are refused before anything."""
+    plain, asked, stated = (
+        json.loads(printed(capsys, tasks.plan, "torch25-cu124", json=True, **options))[0]
+        for options in ({}, {"compression": "zstd:7"}, {"for_": "zstd"})
+    )
+    assert [layer["key"] for layer in asked["layers"]] == [f"{one['key']}.zstd-7-1" for one in plain["layers"]]
+    assert [layer["key"] for layer in stated["layers"]] == [f"{one['key']}.zstd-3-1" for one in plain["layers"]]
+    assert plain["config"] == asked["config"] == stated["config"]
+    lists: dict[Task[Any], dict[str, list[str]]] = {tasks.load: {"tag": []}, tasks.validate: {"checks": []}}
+    for task in (tasks.plan, tasks.build, tasks.load, tasks.validate, tasks.shell, tasks.verify):
+        with pytest.raises(UsageError, match="no publish target is called nowhere"):
+            printed(capsys, task, "torch25-cu124", for_="nowhere", **lists.get(task, {}))
+        with pytest.raises(UsageError, match="'lz4' is no compression"):
+            printed(capsys, task, "torch25-cu124", compression="lz4", **lists.get(task, {}))
+
+
+def test_an_image_for_a_publish_target_is_not_the_one_for_anywhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for is what was built so; the error has the command that builds it."""
+    monkeypatch.setenv("TORCHKILN_HOME", str(tmp_path))
+    with pytest.raises(StoreError, match="torch25-cu124-for-ghcr-zstd3 is not built") as raised:
+        printed(capsys, tasks.verify, "torch25-cu124", for_="ghcr", compression="zstd")
+    assert raised.value.remedy == "./inv build --target torch25-cu124 --for ghcr --compression zstd:3"
 
 
 def test_sharing_leaves_out_what_has_no_lock(capsys: pytest.CaptureFixture[str]) -> None:

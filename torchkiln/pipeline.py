@@ -255,7 +255,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
     """One row, from lock to report; without an engine the suite is not run."""
     began, stages = time.monotonic(), dict[str, float]()
     made: list[tuple[LayerSpec, Layer]] = []
-    with step(target.id), project.home.lock("use", shared=True), _pusher(project, wishes) as pusher:
+    with step(target.ref), project.home.lock("use", shared=True), _pusher(project, wishes) as pusher:
         lock, packages = locked(project, target)
         packages = userlands.settle(project, target, packages, frozen=wishes.frozen)
         plan = _planned(project, target, lock, packages)

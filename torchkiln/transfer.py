@@ -80,7 +80,7 @@ class Received:
 def push(project: Project, target: Target, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
     """Put the built image of a row at `HOST/REPOSITORY[:TAG]`, then ask for its sizes there, or for all of it."""
     store, environment = project.store, project.environment
-    with project.home.lock("use", shared=True), step(f"push {target.id}"):
+    with project.home.lock("use", shared=True), step(f"push {target.ref}"):
         found = pipeline.manifest_of(project, target)
         pipeline.hold_lock(project, target)
         with pushing(to, store, environment=environment, plain=plain) as pusher:
