@@ -23,9 +23,11 @@ import pytest
 
 from torchkiln import rootfs
 from torchkiln.engines import Command, archive, table
-from torchkiln.engines.docker import Docker
+from torchkiln.engines.docker import Docker, reads_zstd
 from torchkiln.errors import EngineError, ImageError, UsageError
+from torchkiln.layers.recompress import recompress
 from torchkiln.oci import digest as digests
+from torchkiln.oci.compression import Compression
 from torchkiln.oci.image import config_bytes, manifest_descriptor
 from torchkiln.oci.store import Store
 
@@ -78,6 +80,62 @@ def test_archive_is_a_tar_of_blobs(store: Store, toy: Image) -> None:
             assert digests.of_bytes(content.read()) == f"sha256:{name.rpartition('/')[2]}"
     assert set(names) - set(blobs) == {"oci-layout", "index.json", "manifest.json"}
     assert len(blobs) == len(set(blobs)) == 4
+
+
+@pytest.fixture
+def mixed(store: Store, toy: Image) -> Image:
+    """The toy with its first layer in zstd, as an image on another's base has both forms."""
+    first, *others = toy.layers
+    return replace(toy, layers=(recompress(store, first, Compression(kind="zstd", level=3)), *others))
+
+
+def test_archive_has_zstd_layers_unpacked(store: Store, toy: Image, mixed: Image) -> None:
+    """To an engine that may not read zstd: each blob's digest is right, and the config is that of the gzip image."""
+    for zstd, expected in ((False, archive.plain(mixed)), (True, mixed)):
+        sent = b"".join(archive.stream(mixed, store, ["torchkiln/toy:latest"], zstd=zstd))
+        with tarfile.open(fileobj=BytesIO(sent)) as tar:
+            blobs = {name.rpartition("/")[2]: tar.extractfile(name) for name in tar.getnames() if "sha256" in name}
+            for name, content in blobs.items():
+                assert content is not None
+                assert digests.of_bytes(content.read()) == f"sha256:{name}"
+        documents = (manifest_descriptor(expected).digest, digests.of_bytes(config_bytes(toy)))
+        digest = {*documents, *(layer.descriptor.digest for layer in expected.layers)}
+        assert {f"sha256:{name}" for name in blobs} == digest
+    assert archive.plain(toy) == toy
+
+
+def test_archive_of_a_layer_that_lies(store: Store, mixed: Image) -> None:
+    """Another tar under a layer's name is not sent on."""
+    first, *others = mixed.layers
+    lie = replace(mixed, layers=(replace(first, diff_id=digests.of_bytes(b"other")), *others))
+    with pytest.raises(ImageError, match="another tar"):
+        list(archive.stream(lie, store, []))
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}, True),
+        ({"DriverStatus": [["Backing Filesystem", "extfs"], ["Supports d_type", "true"]]}, False),
+        ({"DriverStatus": None}, False),
+        ({}, False),
+    ],
+)
+def test_which_engines_get_zstd(told: dict[str, object], expected: object) -> None:
+    """Those with containerd's store, which keeps blobs; Podman and the older stores of Docker get plain tars."""
+    assert reads_zstd(told) == expected
+
+
+@pytest.mark.docker
+def test_load_of_zstd(docker: Docker, toy: Image, mixed: Image, client: DockerClient) -> None:
+    """The engine has the image under the id of the gzip one, whichever way its store takes it, and runs it."""
+    unique = replace(mixed, config=replace(mixed.config, labels={"test": str(time.time_ns())}))
+    found = docker.load(unique, ["torchkiln/test-load:zstd"])
+    assert found in {digests.of_bytes(config_bytes(unique)), manifest_descriptor(unique).digest}
+    assert docker.run(unique, Command(argv=("echo", "hello"))).stdout == b"hello\n"
+    saved = {layer.diff_id for layer in toy.layers}
+    assert set(client.images.get(found).attrs["RootFS"]["Layers"]) == saved
+    client.images.remove(found, force=True)
 
 
 @pytest.mark.docker

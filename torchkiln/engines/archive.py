@@ -1,17 +1,23 @@
 """An image as the tar that `docker load` takes, made while it is sent.
 
 The hybrid form: `manifest.json` for engines since 20.10, `index.json` for those with containerd's image store, and
-the same blobs for both.
+the same blobs for both. Layers in zstd go unpacked, as `docker save` has them, to engines that may not read it: a plain
+layer's digest is its diff_id, so nothing has to be computed, and config and image id stay the same.
 """
 
 from __future__ import annotations
 
 import tarfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchkiln.errors import ImageError
+from torchkiln.oci import content
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import (
+    PLAIN_TYPE,
     REF_NAME,
+    ZSTD_TYPE,
     Descriptor,
     canonical,
     config_bytes,
@@ -27,34 +33,61 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torchkiln.oci.digest import Digest
-    from torchkiln.oci.image import Image
+    from torchkiln.oci.image import Image, Layer
     from torchkiln.oci.store import Store
 
 
-def stream(image: Image, store: Store, tags: Sequence[str]) -> Iterator[bytes]:
-    """The tar in pieces of at most 1 MiB; layers are read from the store as they are needed."""
+def plain(image: Image) -> Image:
+    """The same image with its zstd layers unpacked: same config, another manifest."""
+    return replace(image, layers=tuple(_plain(layer) for layer in image.layers))
+
+
+def stream(image: Image, store: Store, tags: Sequence[str], *, zstd: bool = False) -> Iterator[bytes]:
+    """The tar in pieces of at most 1 MiB; layers are read from the store as they are needed.
+
+    Without `zstd` it is that of `plain(image)`. ImageError for a layer whose blob is not what it should be.
+    """
+    kept, image = image.layers, image if zstd else plain(image)
     config, manifest = config_bytes(image), manifest_bytes(image)
-    layers = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
+    layers = {layer.descriptor.digest: (layer, own) for layer, own in zip(image.layers, kept, strict=True)}
     listed = {
         "Config": _path(digests.of_bytes(config)),
         "RepoTags": list(tags) or None,
         "Layers": [_path(layer.descriptor.digest) for layer in image.layers],
     }
-    for name, content in (
+    for name, data in (
         ("oci-layout", layout_bytes()),
         ("index.json", _index(image, tags)),
         ("manifest.json", canonical([listed])),
         (_path(digests.of_bytes(config)), config),
         (_path(digests.of_bytes(manifest)), manifest),
     ):
-        yield _header(name, len(content)) + content + _padding(len(content))
-    for descriptor in layers.values():
-        yield _header(_path(descriptor.digest), descriptor.size)
-        with store.open(descriptor.digest) as blob:
+        yield _header(name, len(data)) + data + _padding(len(data))
+    for layer, own in layers.values():
+        yield _header(_path(layer.descriptor.digest), layer.descriptor.size)
+        yield from _blob(layer, own, store)
+        yield _padding(layer.descriptor.size)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _plain(layer: Layer) -> Layer:
+    if layer.descriptor.media_type != ZSTD_TYPE:
+        return layer
+    return replace(layer, descriptor=Descriptor(media_type=PLAIN_TYPE, digest=layer.diff_id, size=layer.unpacked_size))
+
+
+def _blob(layer: Layer, kept: Layer, store: Store) -> Iterator[bytes]:
+    """A layer's blob out of the one that the store has."""
+    if layer == kept:
+        with store.open(layer.descriptor.digest) as blob:
             while piece := blob.read(digests.CHUNK):
                 yield piece
-        yield _padding(descriptor.size)
-    yield bytes(2 * tarfile.BLOCKSIZE)
+        return
+    with content.tar_of(store, kept.descriptor.digest, limit=layer.unpacked_size) as tar:
+        while piece := tar.read(digests.CHUNK):
+            yield piece
+        if tar.finish() != layer.diff_id or tar.size != layer.unpacked_size:
+            raise ImageError(f"layer {kept.descriptor.digest} holds another tar than {layer.diff_id}")
 
 
 def _path(digest: Digest) -> str:

@@ -23,7 +23,7 @@ from torchkiln.oci import digest as digests
 from torchkiln.oci.image import config_bytes, manifest_descriptor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from docker import DockerClient
 
@@ -185,6 +185,16 @@ def _tag(image: Image) -> str:
     return f"torchkiln/image:{digests.encoded(digests.of_bytes(config_bytes(image)))[:12]}"
 
 
+def reads_zstd(told: Mapping[str, Any]) -> bool:
+    """Whether an engine, by what it tells of itself, takes zstd layers out of an archive: with containerd's store.
+
+    That one keeps the blobs as they come, so that the image can be pushed on under its digest. The older stores keep
+    no blobs but only what is in them, and read no zstd before Docker 23: to them it makes no difference.
+    """
+    status = told.get("DriverStatus") or ()
+    return any("io.containerd.snapshotter.v1" in row for row in status)
+
+
 def _load(client: DockerClient, store: Store, image: Image, tags: Sequence[str]) -> str:
     """The id is the config's digest, or with containerd's image store the manifest's."""
     ids = (digests.of_bytes(config_bytes(image)), manifest_descriptor(image).digest)
@@ -194,7 +204,8 @@ def _load(client: DockerClient, store: Store, image: Image, tags: Sequence[str])
             for tag in tags:
                 client.api.tag(known, *names.split(tag))
             return known
-    sent = client.api.load_image(archive.stream(image, store, tags))  # type: ignore[no-untyped-call]
+    pieces = archive.stream(image, store, tags, zstd=reads_zstd(client.info()))
+    sent = client.api.load_image(pieces)  # type: ignore[no-untyped-call]
     for progress in sent or ():
         if "error" in progress:
             raise EngineError(f"Docker could not load the image: {progress['error']}")
