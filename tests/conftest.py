@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from torchkiln.engines import table
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torchkiln.home import Home
 
 NEEDS = ("network", "docker", "sandbox", "registry")
@@ -90,6 +93,18 @@ def _confined(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
 def home(tmp_path: Path) -> Home:
     """A cache folder of the test's own."""
     return homes.prepare(homes.Home(tmp_path / "home"))
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,8 @@ class Toy:
     """A chunk is not taken, for the fault `stall` …"""
     stall: threading.Event = field(default_factory=threading.Event)
     """… until this is set."""
+    retry: str = "7"
+    """What it says with 429."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(path, Range or Authorization's kind)."""
 
@@ -258,9 +260,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.toy.uploads.pop(name, None)
             self.break_off()
         elif fault == "stall":
-            self.toy.stalled.set()
-            self.toy.stall.wait(60)
-            self.break_off()
+            self.hold_up()
         elif fault == "slow":
             data = b"".join(self.rfile.read(min(1 << 16, length - at)) for at in range(0, length, 1 << 16))
             self.append(name, data)
@@ -272,6 +272,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(404 if kept is None else 416, b"", {} if kept is None else self.told(name))
         else:
             self.append(name, self.taken(), unsaid=fault == "unsaid")
+
+    def hold_up(self) -> None:
+        """Neither take what comes nor answer, for as long as somebody wants."""
+        self.toy.stalled.set()
+        self.toy.log.append("let go" if self.toy.stall.wait(60) else "waited in vain")
+        self.break_off()
+
+    def do_DELETE(self) -> None:
+        """Forget an upload."""
+        fault = self.fault("DELETE")
+        if self.let_in("pull,push"):
+            name = urlsplit(self.path).path.rpartition("/")[2]
+            there = self.toy.uploads.pop(name, None) is not None and not fault
+            self.reply(int(fault or (204 if there else 404)), b"")
 
     def append(self, name: str, data: bytes, *, unsaid: bool = False) -> None:
         """Keep a chunk, and say so; `unsaid` breaks off instead."""
@@ -292,6 +306,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         data = self.taken()
         if fault.isdecimal():
             self.refuse(int(fault))
+        elif fault == "stall":
+            self.hold_up()
         elif kind == "manifests":
             self.take(name, data, fault)
         else:
@@ -327,7 +343,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def refuse(self, status: int) -> None:
         """As registries say it."""
-        headers = {"Retry-After": "7"} if status == 429 else {}
+        headers = {"Retry-After": self.toy.retry} if status == 429 else {}
         self.reply(status, b'{"errors": [{"code": "DENIED", "message": "//me:secret@x says no"}]}', headers)
 
     def break_off(self) -> None:

@@ -16,8 +16,6 @@ import pytest
 from tests.kiln import ROW, Kiln
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.kiln import Row
 
 pytestmark = [pytest.mark.network, pytest.mark.sandbox]
@@ -105,18 +103,6 @@ def test_two_builds_at_once(built: Row, warm: Kiln) -> None:
             out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err.decode()[-2000:]
         assert json.loads(out)[0]["digest"] == built.entry["digest"]
-
-
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 40 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_full_disk_is_an_error_that_says_so(full_disk: Path) -> None:

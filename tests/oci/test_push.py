@@ -161,6 +161,26 @@ def test_waiting_is_as_the_registry_says(toy: Toy, image: Image, store: Store) -
 
 
 @pytest.mark.parametrize(
+    ("said", "waited"),
+    [
+        ("Mon, 01 Jan 2035 00:00:09 GMT", 9),
+        ("Mon, 01 Jan 2035 09:00:00 GMT", 60),
+        ("Sun, 31 Dec 2034 23:59:59 GMT", 0.5),
+        ("soon", 0.5),
+        ("120", 60),
+    ],
+)
+def test_waiting_may_be_until_a_date(toy: Toy, image: Image, store: Store, said: str, waited: float) -> None:
+    """By the registry's clock, whatever ours says; never long, and as ever where it can't be understood."""
+    waits: list[float] = []
+    toy.faults["PATCH"], toy.retry = ["", "429"], said
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toyregistry.Handler, "date_time_string", lambda *_: "Mon, 01 Jan 2035 00:00:00 GMT")
+        pushed(toy, image, store, sleep=waits.append)
+    assert waits == [waited]
+
+
+@pytest.mark.parametrize(
     "faults",
     [
         {"PATCH": ["500"] * 99},
@@ -362,7 +382,7 @@ def test_an_upload_is_led_nowhere_in_the_clear(toy: Toy, image: Image, store: St
 
 
 def test_a_push_that_is_killed_is_taken_up(toy: Toy, image: Image, store: Store) -> None:
-    """A kill -9 amid a blob leaves no tag; the next push sends only what has not arrived."""
+    """A kill -9 amid a blob leaves no tag; the next push sends only what has not arrived, of the broken blob too."""
     program = (
         "import sys, pathlib; from torchkiln.oci.push import push; from torchkiln.oci.store import Store;"
         "from tests.oci.test_push import imaged, SMALL, LARGE, CHUNK;"
@@ -375,6 +395,7 @@ def test_a_push_that_is_killed_is_taken_up(toy: Toy, image: Image, store: Store)
         try:
             assert toy.stalled.wait(60)
             while sum(entry.startswith("blob") for entry in toy.log) < 2:
+                assert child.poll() is None
                 time.sleep(0.01)
         finally:
             child.send_signal(signal.SIGKILL)
@@ -384,6 +405,9 @@ def test_a_push_that_is_killed_is_taken_up(toy: Toy, image: Image, store: Store)
     done = pushed(toy, image, store)
     assert whole(toy, image)
     assert sorted(done.blobs.values()) == ["sent", "there", "there"]
+    assert [start for start, _ in toy.chunks] == [0, 1 << 20, 1 << 20, 3 << 20, 5 << 20]
+    assert toy.uploads == {}
+    assert list(store.uploads.iterdir()) == []
 
 
 def test_progress_is_told(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from tests import toyregistry
 from tests.oci.test_push import CHUNK, LARGE, SMALL, imaged, untagged, whole
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import PushError, StoreError
+from torchkiln.oci import unfinished, upload
 from torchkiln.oci.image import append
 from torchkiln.oci.push import Pusher, pushing
 from torchkiln.oci.store import Store
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from torchkiln.oci.image import Image
 
 
 @pytest.fixture
@@ -61,18 +65,106 @@ def test_a_layer_is_sent_while_the_next_is_made(toy: Toy, store: Store) -> None:
     assert set(done.blobs.values()) == {"sent"}
 
 
-def test_what_is_not_finished_has_no_tag(toy: Toy, store: Store) -> None:
-    """A build that fails in between leaves blobs and no name; what is being sent is given up."""
+@pytest.mark.parametrize("where", ["PATCH", "PUT", "status"])
+def test_what_is_not_finished_is_given_up_at_once(toy: Toy, store: Store, where: str) -> None:
+    """A build that fails in between leaves blobs and no name; no registry that doesn't answer is waited for."""
     image = imaged(store, LARGE, SMALL)
-    toy.faults["PATCH"] = ["", "stall"]
+    toy.faults |= {"PATCH": ["", "cut"], "PUT": ["", "stall"]} if where == "status" else {where: ["", "stall"]}
     with begun(toy, store) as pusher:
         for layer in image.layers:
             pusher.offer(layer)
         assert toy.stalled.wait(60)
-        threading.Timer(0.1, toy.stall.set).start()
-    assert untagged(toy)
+    assert "waited in vain" not in toy.log
+    toy.stall.set()
     assert not toy.manifests
-    assert image.layers[0].descriptor.digest not in toy.blobs
+
+
+def broken(toy: Toy, store: Store, **given: Any) -> Image:  # noqa: ANN401  pushing's own
+    """A push that ended amid a large layer, with half of what should have come."""
+    image = imaged(store, LARGE)
+    toy.faults |= {"PATCH": ["", "cut"] + ["500"] * 9}
+    with pytest.raises(PushError), begun(toy, store, **given) as pusher:
+        pusher.finish(image)
+    toy.faults.clear()
+    assert untagged(toy)
+    toy.chunks.clear()
+    return image
+
+
+def test_another_run_goes_on_where_one_broke_off(toy: Toy, store: Store) -> None:
+    """At the offset that the registry reports; nobody else may read where that is."""
+    image = broken(toy, store)
+    (note,) = store.uploads.iterdir()
+    assert note.stat().st_mode & 0o777 == 0o600
+    with begun(toy, store) as pusher:
+        pusher.finish(image)
+    assert whole(toy, image)
+    assert [start for start, _ in toy.chunks] == [2 << 20, 4 << 20]
+    assert (toy.uploads, list(store.uploads.iterdir())) == ({}, [])
+
+
+@pytest.mark.parametrize("lost", ["upload", "note", "words"])
+def test_another_run_begins_anew_where_nothing_is_known(toy: Toy, store: Store, lost: str) -> None:
+    """The registry has forgotten the upload, or we have, or what we noted makes no sense."""
+    image = broken(toy, store)
+    (note,) = store.uploads.iterdir()
+    if lost == "upload":
+        toy.uploads.clear()
+    else:
+        note.write_text("" if lost == "note" else '{"location": "/", "least": []}')
+    with begun(toy, store) as pusher:
+        pusher.finish(image)
+    assert whole(toy, image)
+    assert [start for start, _ in toy.chunks] == [0, 1 << 20, 3 << 20, 5 << 20]
+    assert list(store.uploads.iterdir()) == []
+
+
+def test_two_runs_never_go_on_with_one_upload(toy: Toy, store: Store) -> None:
+    """While one holds the note, another begins an upload of its own."""
+    image = broken(toy, store)
+    blob = image.layers[0].descriptor
+    with unfinished.held(store.uploads, f"http://{toy.host}/v2/{REPOSITORY}/{blob.digest}") as note:
+        assert note.read()[0]
+        with begun(toy, store) as pusher:
+            pusher.finish(image)
+        assert whole(toy, image)
+        assert toy.chunks[0][0] == 0
+
+
+@pytest.mark.parametrize("fault", ["", "405", "500"])
+def test_an_upload_that_nobody_can_go_on_with_is_cancelled(toy: Toy, store: Store, fault: str) -> None:
+    """As distribution has it; a registry that knows no such thing is no reason to fail otherwise."""
+    toy.faults |= {"status": ["405"] * 9, "DELETE": [fault] * 9 if fault else []}
+    image = imaged(store, LARGE)
+    toy.faults["PATCH"] = ["", "stall"]
+    with begun(toy, store) as pusher:
+        pusher.offer(image.layers[0])
+        assert toy.stalled.wait(60)
+    assert toy.uploads == {}
+    assert list(store.uploads.iterdir()) == []
+    toy.stall.set()
+
+
+def test_uploads_that_a_refused_mount_began_are_cancelled(toy: Toy, store: Store) -> None:
+    """Each repository that has not got the blob answers with an upload; one is used, the others go."""
+    image = imaged(store, LARGE)
+    with begun(toy, store, siblings=["team/a", "team/b", "team/c"]) as pusher:
+        done = pusher.finish(image)
+    assert whole(toy, image)
+    assert set(done.blobs.values()) == {"sent"}
+    assert toy.uploads == {}
+
+
+def test_a_registry_that_does_not_answer_is_asked_again(toy: Toy, store: Store) -> None:
+    """After a time: the connection is given up, and the upload goes on over another one."""
+    image = imaged(store, LARGE)
+    toy.faults["PUT"] = ["", "stall"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upload, "COMMIT", httpx.Timeout(20, read=1))
+        with begun(toy, store) as pusher:
+            pusher.finish(image)
+    toy.stall.set()
+    assert whole(toy, image)
 
 
 def test_a_failure_is_told_to_whoever_offers_next(toy: Toy, store: Store) -> None:
@@ -81,7 +173,7 @@ def test_a_failure_is_told_to_whoever_offers_next(toy: Toy, store: Store) -> Non
     toy.faults["POST"] = ["403"] * 9
     with begun(toy, store) as pusher:
         pusher.offer(image.layers[0])
-        assert pusher.delivery.halt.wait(60)
+        assert pusher.delivery.registry._halted.wait(60)
         for act in (lambda: pusher.offer(image.layers[1]), lambda: pusher.finish(image)):
             with pytest.raises(PushError, match="refuses"):
                 act()

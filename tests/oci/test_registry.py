@@ -7,7 +7,9 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,7 +17,7 @@ import pytest
 
 from tests import toyregistry
 from tests.toyregistry import Toy, tar
-from torchkiln.errors import FetchError, HashMismatchError, ImageError, TorchkilnError
+from torchkiln.errors import FetchError, HashMismatchError, HostError, ImageError, TorchkilnError
 from torchkiln.oci import answer, reference, registry, session
 from torchkiln.oci import digest as digests
 from torchkiln.oci import pull as pulling
@@ -376,3 +378,18 @@ def test_every_error_says_where(toy: Toy, store: Store) -> None:
     with pytest.raises(TorchkilnError) as raised:
         pulled(toy, store, digest)
     assert toy.host in raised.value.where
+
+
+def test_a_full_disk_is_told_and_nothing_half_is_left(
+    toy: Toy, full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before layers are asked for if their sizes say so, else when it happens; other layers stay for another run."""
+    store, small, large = Store(full_disk / "store"), tar({"a": b"b"}), random.Random(1).randbytes(50 << 20)  # noqa: S311
+    digest = toy.add(small, tar({"large": large}), layer_type=PLAIN_TYPE)
+    with pytest.raises(HostError, match="no space left"):
+        pulled(toy, store, digest)
+    assert list(store.blobs.iterdir()) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 40))
+    with pytest.raises(OSError, match="No space left"):
+        pulled(toy, store, digest)
+    assert [path.name for path in store.blobs.iterdir()] == [digests.encoded(digests.of_bytes(small))]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln import console
-from torchkiln.oci.registry import CONNECTIONS, connected
+from torchkiln.oci.registry import connected
 from torchkiln.oci.upload import CHUNK, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ThreadPoolExecutor
     from pathlib import Path
 
     from torchkiln.errors import TorchkilnError
@@ -25,16 +25,12 @@ if TYPE_CHECKING:
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.upload import How, Read
 
-    Sleep = Callable[[float], None]
+    Sleep = Callable[[float], object]
 
 TOLD = 256 << 20
 """Bytes of a blob after which its progress is told again."""
-
 WORTH_TELLING = 4 << 20
-
-
-class HaltedError(Exception):
-    """Another blob has failed, or nobody waits any more."""
+"""Bytes of a blob that is told of at all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +42,6 @@ class Delivery:
     chunk: int
     notes: Path | None
     """Where it is noted how uploads that broke off can be gone on with."""
-    halt: threading.Event
-    """Set: what is being sent is given up."""
     _pool: ThreadPoolExecutor
     _futures: dict[Digest, tuple[Descriptor, Future[How]]] = field(default_factory=dict)
     _failure: BaseException | None = None
@@ -84,7 +78,7 @@ class Delivery:
         except BaseException as error:
             with self._told:
                 self._failure = self._failure or error
-            self.halt.set()
+            self.registry.hang_up()
             raise
         with self._told:
             self._done += 1
@@ -95,14 +89,12 @@ class Delivery:
 
     def _until(self, read: Read, start: int, stop: int) -> Iterator[bytes]:
         for piece in read(start, stop):
-            if self.halt.is_set():
-                raise HaltedError
+            self.registry.go_on()
             yield piece
 
     def _arrived(self, blob: Descriptor, told: list[int], offset: int) -> None:
         """Say how far a blob is, from time to time."""
-        if self.halt.is_set():
-            raise HaltedError
+        self.registry.go_on()
         if offset - max(told, default=0) >= TOLD:
             told.append(offset)
             console.note(f"{blob.digest[:19]}: {offset / 1e6:.0f} of {blob.size / 1e6:.0f} MB")
@@ -118,22 +110,19 @@ def delivering(
     sleep: Sleep | None = None,
     chunk: int = CHUNK,
     notes: Path | None = None,
+    source: Registry | None = None,
 ) -> Iterator[Delivery]:
-    """What may send blobs to a repository; leaving it gives up what was not waited for, whatever it is doing."""
-    halt = threading.Event()
+    """What may send blobs to a repository; leaving it gives up what was not waited for, whatever it is doing.
+
+    `source` is who serves some of the blobs: it is not waited for then either.
+    """
     scopes = (f"repository:{place.repository}:pull,push", *(f"repository:{name}:pull" for name in siblings))
-
-    def rest(seconds: float) -> None:
-        if halt.wait(seconds):
-            raise HaltedError
-
     with (
-        connected(place, environment, sleep or rest, scopes=scopes, failure=failure) as registry,
-        ThreadPoolExecutor(CONNECTIONS) as pool,
+        connected(place, environment, sleep, scopes=scopes, failure=failure) as registry,
+        registry.threads() as pool,
     ):
         try:
-            yield Delivery(registry=registry, siblings=siblings, chunk=chunk, notes=notes, halt=halt, _pool=pool)
+            yield Delivery(registry=registry, siblings=siblings, chunk=chunk, notes=notes, _pool=pool)
         finally:
-            halt.set()
-            registry.hang_up()
-            pool.shutdown(wait=False, cancel_futures=True)
+            for each in (registry, source) if source else (registry,):
+                each.hang_up()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from torchkiln.oci.answer import bounded
 from torchkiln.oci.document import MALFORMED
 from torchkiln.oci.image import LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Descriptor, Layer, canonical
 from torchkiln.oci.pull import LARGEST_LAYER, LARGEST_TAR
-from torchkiln.oci.registry import CONNECTIONS
 from torchkiln.oci.upload import send
 
 if TYPE_CHECKING:
@@ -111,7 +109,7 @@ def record_all(registry: Registry, layers: Mapping[str, Layer]) -> int:
     What is there is replaced, unless it is the same. The registry's failure if it refuses.
     """
     send(registry, EMPTY_CONFIG, lambda start, stop: iter((EMPTY[start:stop],)))
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
+    with registry.threads() as pool:
         return sum(pool.map(lambda pair: _recorded(registry, *pair), sorted(layers.items())))
 
 
@@ -135,7 +133,7 @@ def lookup(registry: Registry, keys: Iterable[str]) -> Mapping[str, Layer]:
     The registry's failure if it can't be asked.
     """
     wanted = sorted(set(keys))
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
+    with registry.threads() as pool:
         found = pool.map(partial(_claimed, registry), wanted)
         return {key: layer for key, layer in zip(wanted, found, strict=True) if layer is not None}
 

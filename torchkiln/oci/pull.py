@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from torchkiln.errors import HashMismatchError, ImageError
+from torchkiln.errors import HashMismatchError, HostError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import document as documents
 from torchkiln.oci.answer import parsed
@@ -24,7 +25,7 @@ from torchkiln.oci.image import (
     Layer,
 )
 from torchkiln.oci.reference import parse
-from torchkiln.oci.registry import CONNECTIONS, DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected
+from torchkiln.oci.registry import DOCKER, INDEX_TYPES, MANIFEST_TYPES, connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -68,7 +69,7 @@ def pull(
     machine: str,
     environment: Mapping[str, str],
     plain: Collection[str] = (),
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Pulled:
     """The image at `HOST/REPOSITORY@sha256:…` for a machine (`x86_64`), put into the store, its layers measured.
 
@@ -85,13 +86,24 @@ def pull(
         document = documents.document(config)
         _check(config, document, manifest, ARCHITECTURES[machine], text)
         blobs = [replace(blob, media_type=LAYER_TYPES[blob.media_type]) for blob in manifest.layers]
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            list(pool.map(lambda blob: registry.blob(blob, store), blobs))
+        _room(store, blobs)
+        registry.blobs(blobs, store)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             layers = tuple(pool.map(lambda pair: _measured(store, *pair), zip(blobs, document.diff_ids, strict=True)))
         store.put(config, "")
         named = store.put(data, media_type)
     image = Image(config=document.config, layers=layers)
     return Pulled(image=image, manifest=named, config=manifest.config.digest)
+
+
+def _room(store: Store, blobs: Sequence[Descriptor]) -> None:
+    """HostError before anything large is asked for if the disk can't hold it."""
+    wanted = sum({blob.digest: blob.size for blob in blobs if not store.has(blob)}.values())
+    store.blobs.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(store.blobs).free
+    if wanted > free:
+        what = f"no space left on device: {wanted / 1e9:.2f} GB are missing of the image, {free / 1e9:.2f} GB are free"
+        raise HostError(what, where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME to a larger disk")
 
 
 def _chosen(registry: Registry, digest: Digest, architecture: str) -> tuple[bytes, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed
 from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE
-from torchkiln.oci.session import Session
+from torchkiln.oci.session import CONNECTIONS, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from torchkiln.errors import TorchkilnError
     from torchkiln.oci.digest import Digest, Tally
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 DOCKER = "application/vnd.docker."
 INDEX_TYPES = (INDEX_TYPE, f"{DOCKER}distribution.manifest.list.v2+json")
 MANIFEST_TYPES = (MANIFEST_TYPE, f"{DOCKER}distribution.manifest.v2+json")
-CONNECTIONS = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +65,13 @@ class Registry(Session):
             self.persist(f"blob {blob.digest}", lambda: self._append(blob, writer), progress=lambda: writer.size)
             self._same(writer.digest, blob.digest)
             writer.commit(blob.media_type)
+
+    def blobs(self, wanted: Iterable[Descriptor], store: Store) -> None:
+        """Put blobs into the store, the largest first, unless they are there; the first failure ends all."""
+        with self.threads() as pool:
+            ordered = sorted({blob.digest: blob for blob in wanted}.values(), key=lambda blob: -blob.size)
+            for done in as_completed([pool.submit(self.blob, blob, store) for blob in ordered]):
+                done.result()
 
     def reckon(self, blob: Descriptor) -> Digest:
         """The digest of a blob as it is served, read to its end; HashMismatchError if it has more bytes than stated."""
@@ -125,6 +131,7 @@ class Registry(Session):
         with self._answer(f"blobs/{blob.digest}", headers) as response:
             skip = 0 if response.status_code == httpx.codes.PARTIAL_CONTENT else writer.size
             for piece in response.iter_raw():
+                self.go_on()
                 writer.write(piece[skip:])
                 skip = max(0, skip - len(piece))
                 if writer.size > blob.size:
@@ -148,7 +155,7 @@ class Registry(Session):
 def connected(
     reference: Repository,
     environment: Mapping[str, str],
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
     *,
     scopes: tuple[str, ...] = (),
     failure: type[TorchkilnError] = FetchError,

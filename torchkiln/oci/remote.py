@@ -7,8 +7,6 @@ makes it whole, not honest: what no lock knows is as good as those who may write
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
@@ -17,7 +15,7 @@ from torchkiln import console
 from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content, layerindex
 from torchkiln.oci.reference import destination
-from torchkiln.oci.registry import CONNECTIONS, connected
+from torchkiln.oci.registry import connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -43,7 +41,7 @@ class Remote:
         """
         known = {key: locked[key] for key in wanted if key in locked}
         claimed = {} if strict else layerindex.lookup(self.registry, wanted.keys() - known.keys())
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
+        with self.registry.threads() as pool:
             # one that holds nothing gets into no image, and so nobody has pushed it
             there = pool.map(lambda layer: layer.empty or self._there(layer), known.values())
             whole = pool.map(self._whole, claimed.values())
@@ -54,11 +52,7 @@ class Remote:
 
     def bring(self, layers: Iterable[Layer]) -> None:
         """Put the blobs of layers into the store, the largest first, unless they are there."""
-        wanted = [layer.descriptor for layer in layers if not layer.empty]
-        blobs = {blob.digest: blob for blob in wanted if not self.store.has(blob)}
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            ordered = sorted(blobs.values(), key=lambda blob: -blob.size)
-            list(pool.map(lambda blob: self.registry.blob(blob, self.store), ordered))
+        self.registry.blobs([layer.descriptor for layer in layers if not layer.empty], self.store)
 
     def _there(self, layer: Layer) -> bool:
         blob = layer.descriptor
@@ -93,7 +87,7 @@ def at(
     *,
     environment: Mapping[str, str],
     plain: Collection[str] = (),
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], object] | None = None,
 ) -> Iterator[Remote]:
     """The layers of `HOST/REPOSITORY`; ImageError for another form. `plain` are hosts that may speak plain HTTP."""
     place = destination(where)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchkiln.errors import HashMismatchError, VerifyError
 from torchkiln.oci import document as documents
 from torchkiln.oci.reference import parse
-from torchkiln.oci.registry import CONNECTIONS, INDEX_TYPES, connected
+from torchkiln.oci.registry import INDEX_TYPES, connected
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -38,7 +37,7 @@ def check(text: str, *, environment: Mapping[str, str], plain: Collection[str] =
     reference = parse(text)
     with connected(replace(reference, plain=reference.host in plain), environment) as registry:
         blobs = list(_listed(registry, reference.digest).values())
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
+        with registry.threads() as pool:
             wrong = [said for said in pool.map(partial(_wrong, registry, whole=whole), blobs) if said]
     if wrong:
         remedy = "push it again, then ask again; if it stays so, ask who runs the registry"

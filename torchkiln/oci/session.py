@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,12 +26,17 @@ if TYPE_CHECKING:
     from torchkiln.oci.reference import Repository
 
 _T = TypeVar("_T")
+CONNECTIONS = 4
 TRIES = 5
 """In a row without progress."""
 RETRIED = {408, 429, 500, 502, 503, 504}
 FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """What may stand after `Bearer` (RFC 6750, 2.1)."""
+
+
+class HaltedError(Exception):
+    """Something else has failed, or nobody waits any more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,12 +46,14 @@ class Session:
     reference: Repository
     client: httpx.Client
     environment: Mapping[str, str]
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], object] | None = None
+    """How to wait; by default until `hang_up` at most."""
     scopes: tuple[str, ...] = ()
     """What tokens are asked for; empty for what the registry names."""
     failure: type[TorchkilnError] = FetchError
     """What is raised when the registry can't be had."""
     token: str = field(default="", repr=False)
+    _halted: threading.Event = field(default_factory=threading.Event)
     _lines: list[Any] = field(default_factory=list, repr=False)
     """Every connection that was opened, as httpcore's streams."""
     _basic: str = field(default="", repr=False)
@@ -58,19 +65,21 @@ class Session:
         return f"{self.reference.host}/{self.reference.repository}"
 
     def persist(self, what: str, act: Callable[[], _T], progress: Callable[[], int] = lambda: 0) -> _T:
-        """Try until it succeeds, or until nothing more comes."""
+        """Try until it succeeds, or until nothing more comes; HaltedError as soon as somebody hangs up."""
         fruitless = 0
         while True:
+            self.go_on()
             before = progress()
             try:
                 return act()
             except (AgainError, httpx.RequestError) as error:
+                self.go_on()
                 fruitless = 1 if progress() > before else fruitless + 1
                 if fruitless >= TRIES:
                     said = str(error) or type(error).__name__
                     remedy = "check the network and the registry's name, then run it again: what has arrived is kept"
                     raise self.failure(f"{what}: {network.redact(said)}", where=self.where, remedy=remedy) from error
-                self.sleep(getattr(error, "wait", 0) or 0.5 * 2 ** (fruitless - 1))
+                (self.sleep or self._halted.wait)(getattr(error, "wait", 0) or 0.5 * 2 ** (fruitless - 1))
 
     @contextmanager
     def ask(
@@ -114,9 +123,28 @@ class Session:
                     return
             self._identify(challenge, shown)  # with no connection held: another is needed
 
+    def go_on(self) -> None:
+        """HaltedError if somebody has hung up."""
+        if self._halted.is_set():
+            raise HaltedError
+
+    @contextmanager
+    def threads(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads that ask the registry; whoever leaves with an error gives up what they are about."""
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            try:
+                yield pool
+            except BaseException:
+                self.hang_up()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
     def hang_up(self) -> None:
-        """End every request that is under way, also one that waits for an answer; others may be asked after."""
-        for line in self._lines:
+        """End all requests, also those that wait for an answer; only single ones, to tidy up, can be made after."""
+        if self._halted.is_set():
+            return  # what tidies up is let be
+        self._halted.set()
+        for line in tuple(self._lines):
             with suppress(OSError):  # most have been closed
                 socket.socket.shutdown(line.get_extra_info("socket"), socket.SHUT_RDWR)
 

@@ -62,9 +62,11 @@ def held(folder: Path | None, subject: str) -> Iterator[Note]:
         yield Note()
         return
     with file:
-        yield Note(file)
-        if not os.fstat(file.fileno()).st_size:
-            path.unlink(missing_ok=True)
+        try:
+            yield Note(file)
+        finally:
+            if not os.fstat(file.fileno()).st_size:
+                path.unlink(missing_ok=True)
 
 
 def _opened(path: Path) -> IO[str]:

@@ -146,8 +146,8 @@ class Upload:
             if self.note.file and self._resumed(timeout=BRIEF) and self.offset:
                 self.note.write(self.location, self.least)
             else:
-                self._cancel(self.location or place)
                 self.note.clear()
+                self._cancel(self.location or place)
 
     def _cancel(self, place: str) -> None:
         """As distribution has it ("Canceling an Upload"); registries that don't know it forget an upload in time."""
