@@ -245,9 +245,7 @@ def test_replayed_and_copied_make_the_same_member() -> None:
         (raw(bytes(1 << 26)), 1000, "more than the stated"),
     ],
 )
-def test_a_stream_that_lies_is_refused(
-    library: object, stream: bytes, size: int, what: str, large: int
-) -> None:
+def test_a_stream_that_lies_is_refused(library: object, stream: bytes, size: int, what: str, large: int) -> None:
     """Cut, damaged, too long, too short, or followed by something: each is an error, and a bomb stops early."""
     with pytest.raises(CorruptStreamError, match=what):
         copied(stream, size, library(), large=large)  # type: ignore[operator]
