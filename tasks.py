@@ -504,7 +504,6 @@ def destinations(push: str, chosen: Sequence[Target]) -> list[str]:
 def build(
     _: Context,
     target: Sequence[str],
-    plain_http: Sequence[str],
     engine: str = "auto",
     validate: bool = True,
     frozen: bool = False,
@@ -514,6 +513,7 @@ def build(
     for_: str = "",
     compression: str = "",
     push: str = "",
+    plain_http: Sequence[str] = (),
     verify: bool = False,
 ) -> None:
     """Fetch, assemble and validate images."""

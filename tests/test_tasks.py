@@ -18,6 +18,9 @@ import tasks
 from tests.kiln import ROOT
 from tests.test_plan import pin
 from torchkiln.errors import LockError, MatrixError, StoreError, UnknownTargetError, UsageError
+
+
+from torchkiln.errors import ImageError, LockError, MatrixError, UnknownTargetError, UsageError
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
@@ -311,3 +314,16 @@ def test_options_of_lock_that_contradict_each_other_are_refused(
         printed(capsys, tasks.lock, LOCKED[0], **options)
     for name in options:
         assert f"--{name.replace('_', '-')}" in raised.value.what
+
+
+def test_each_row_that_is_pushed_has_a_tag_of_its_own() -> None:
+    """Its id, unless one is given; that for several rows is refused before anything is built."""
+    chosen = [row for row in FAMILY if row.id in {"torch25-cu124", "torch26-cu124"}]
+    assert tasks.destinations("", chosen) == ["", ""]
+    where = "127.0.0.1:5000/team/torch"
+    assert tasks.destinations(where, chosen) == [f"{where}:{row.id}" for row in chosen]
+    assert tasks.destinations(f"{where}:mine", chosen[:1]) == [f"{where}:mine"]
+    with pytest.raises(UsageError, match="one tag for 2 images"):
+        tasks.destinations(f"{where}:mine", chosen)
+    with pytest.raises(ImageError, match="HOST/REPOSITORY"):
+        tasks.destinations("mine", chosen)
