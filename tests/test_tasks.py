@@ -17,10 +17,7 @@ import pytest
 import tasks
 from tests.kiln import ROOT
 from tests.test_plan import pin
-from torchkiln.errors import LockError, MatrixError, StoreError, UnknownTargetError, UsageError
-
-
-from torchkiln.errors import ImageError, LockError, MatrixError, UnknownTargetError, UsageError
+from torchkiln.errors import ImageError, LockError, MatrixError, StoreError, UnknownTargetError, UsageError
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
