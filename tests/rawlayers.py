@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import stat
 import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from torchkiln.oci.store import Store
 
@@ -84,3 +87,29 @@ def layer(store: Store, *members: Member, raw: bytes | None = None, media_type: 
     content = tar(members) if raw is None else raw
     descriptor = store.put(packed(content, media_type), media_type)
     return Layer(descriptor=descriptor, diff_id=digests.of_bytes(content), unpacked_size=len(content), title="toy")
+
+
+def listing(tree: Path) -> dict[str, str]:
+    """Every path of a tree with its content, its target, or `/`."""
+    found = {}
+    for path in sorted(tree.rglob("*")):
+        name = str(path.relative_to(tree))
+        found[name] = str(path.readlink()) if path.is_symlink() else "/" if path.is_dir() else path.read_text()
+    return found
+
+
+def snapshot(tree: Path) -> dict[str, tuple[object, ...]]:
+    """Everything about every path of a tree, the root too; names of one file share a number."""
+    files: dict[int, int] = {}
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted([tree, *tree.rglob("*")], key=os.fsencode):
+        about = path.lstat()
+        holds: object = ""
+        if stat.S_ISREG(about.st_mode):
+            holds = path.read_bytes()
+        elif stat.S_ISLNK(about.st_mode):
+            holds = str(path.readlink())
+        number = 0 if stat.S_ISDIR(about.st_mode) else files.setdefault(about.st_ino, len(files))
+        name = str(path.relative_to(tree))
+        found[name] = (about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns, holds, number)
+    return found

@@ -44,7 +44,7 @@ def test_everything_holds_without_privilege() -> None:
         ]
         if not able:
             pytest.skip("other users can't read this interpreter and its packages")
-        chosen = ["tests/test_rootfs.py", "tests/engines/test_sandbox.py", "tests/engines/test_contract.py"]
+        chosen = ["tests/rootfs", "tests/engines/test_sandbox.py", "tests/engines/test_contract.py"]
         options = ["-q", "-rs", "-p", "no:cacheprovider", "--basetemp", str(home / "base")]
         done = as_stranger(able[0], "-m", "pytest", *options, *chosen, home=home)
         assert done.returncode == 0, done.stdout + done.stderr
