@@ -253,7 +253,7 @@ def built_json(work: Project, built: Built) -> dict[str, Any]:
     return {
         "target": built.target.id,
         "digest": built.digest,
-        "ref": f"oci:{work.home.store}:{built.target.ref}",
+        "ref": built_ref(work, built),
         "layers": layers,
         "compressed_size": built.image.compressed_size,
         "unpacked_size": built.image.unpacked_size,
@@ -261,6 +261,13 @@ def built_json(work: Project, built: Built) -> dict[str, Any]:
         "stages": dict(built.stages),
         "validation": built.report.to_json() if built.report else skipped,
     } | ({"pushed": pushed_json(built.pushed)} if built.pushed else {})
+
+
+def built_ref(work: Project, built: Built) -> str:
+    """Where a built image is, as skopeo has it."""
+    if built.here or not built.pushed:
+        return f"oci:{work.home.store}:{built.target.ref}"
+    return f"docker://{pushed_json(built.pushed)['reference']}"
 
 
 def pushed_json(pushed: Pushed) -> dict[str, Any]:
@@ -498,6 +505,8 @@ def destinations(push: str, chosen: Sequence[Target]) -> list[str]:
         "push": "HOST/REPOSITORY[:TAG]: send layers as they are made, name the image there if no check failed;"
         " the tag is the row's id unless one is given",
         "verify": "make every layer anew and hash all of it, though it is known",
+        "from_": "HOST/REPOSITORY: layers that it has are not made; they come here only if something here needs them,"
+        " as a validation does",
     },
 )
 @guarded
@@ -515,12 +524,14 @@ def build(
     push: str = "",
     plain_http: Sequence[str] = (),
     verify: bool = False,
+    from_: str = "",
 ) -> None:
     """Fetch, assemble and validate images."""
     from torchkiln import pipeline
 
     if require not in {"", "pass"}:
         raise UsageError(f"--require {require} is not known", remedy="--require pass")
+    hold_apart({"--from": bool(from_)}, {"--verify": verify})
     work, chosen = project(), made_for(rows(target, extra=extra_requirements), for_, compression)
     if extra_requirements and not frozen:
         pipeline.add(work, chosen)
@@ -530,13 +541,18 @@ def build(
     for row, place in zip(chosen, places, strict=True):
         caution(row)
         wishes = pipeline.Wishes(
-            frozen=frozen, verify=verify, push=place, plain=tuple(plain_http), require_pass=require == "pass"
+            frozen=frozen,
+            verify=verify,
+            push=place,
+            plain=tuple(plain_http),
+            require_pass=require == "pass",
+            origin=from_,
         )
         one = pipeline.build(work, row, runner, wishes)
         built.append(one)
         if not json:
             show_report(one.report)
-            show(f"{row.id} {one.digest} oci:{work.home.store}:{row.ref}")
+            show(f"{row.id} {one.digest} {built_ref(work, one)}")
         if one.pushed and not json:
             show(f"{one.pushed.name} {one.pushed.digest}: {one.pushed.sent / 1e6:.1f} MB sent")
     if json:

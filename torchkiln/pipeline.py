@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchkiln import assembly, fetch, rootfs, sharing, validation
+from torchkiln import assembly, composition, fetch, rootfs, sharing, validation
 from torchkiln.console import note, progress, step, warn
 from torchkiln.engines import table
 from torchkiln.errors import (
@@ -31,8 +31,9 @@ from torchkiln.lock.difference import difference, plain
 from torchkiln.matrix import compat, facts
 from torchkiln.matrix.nearest import legal
 from torchkiln.oci import document as documents
+from torchkiln.oci import remote as remotes
 from torchkiln.oci import served
-from torchkiln.oci.image import recorded
+from torchkiln.oci.image import manifest_descriptor, recorded
 from torchkiln.oci.load import Foreign
 from torchkiln.oci.push import pushing
 from torchkiln.oci.store import Store
@@ -78,6 +79,8 @@ class Built:
     """Where it is besides; None if it was not to be pushed, or a check failed."""
     made: Sequence[tuple[LayerSpec, Layer]] = ()
     """Every layer of the plan as it was carried out, also those that turned out empty."""
+    here: bool = True
+    """Whether it is in the store; layers of a registry that only another registry needs are not."""
 
 
 def locked(project: Project, target: Target, known: Facts | None = None) -> tuple[Lock, BaseLock]:
@@ -246,6 +249,8 @@ class Wishes:
     """Hosts that may speak plain HTTP."""
     require_pass: bool = False
     """Name it only if every required check passed."""
+    origin: str = ""
+    """`HOST/REPOSITORY`: what it has of the layers need not be made."""
 
 
 NO_WISHES = Wishes()
@@ -259,6 +264,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
         lock, packages = locked(project, target)
         packages = userlands.settle(project, target, packages, frozen=wishes.frozen)
         plan = _planned(project, target, lock, packages)
+        here = engine is not None or not wishes.push
         plan, image = assembly.assemble(
             project,
             plan,
@@ -266,11 +272,11 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
             frozen=wishes.frozen,
             stages=stages,
             verify=wishes.verify,
+            remote=_remote(project, plan, lock, wishes, stages, here=here),
             made=partial(_taken, made, pusher),
         )
-        if target.extra and _label(project, target) not in {"", lock.digest}:
-            note("it takes the place of an image of that name, which was built from another lock")
-        digest = project.store.put_image(image, target.ref).digest
+        here = here or all(project.store.has(layer.descriptor) for layer in image.layers)
+        digest = _kept(project, target, lock, image) if here else _passed_on(project, target, image, wishes.origin)
         subject = Foreign(name=target.id, image=image, store=project.store, digest=digest)
         note(f"{digest}: {len(image.layers)} layers, {image.compressed_size / 1e9:.2f} GB")
         if wishes.verify:
@@ -283,6 +289,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
         if pusher and _may_be_named(report, wishes):
             with step("push", stages):
                 pushed = _named(project, pusher, image, wishes)
+                composition.index(pusher.delivery.registry, plan, image, lock)
     return Built(
         target=target,
         plan=plan,
@@ -293,7 +300,24 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
         report=report,
         pushed=pushed,
         made=made,
+        here=here,
     )
+
+
+def _kept(project: Project, target: Target, lock: Lock, image: Image) -> Digest:
+    """Let the row's name in the store stand for an image."""
+    if target.extra and _label(project, target) not in {"", lock.digest}:
+        note("it takes the place of an image of that name, which was built from another lock")
+    return project.store.put_image(image, target.ref).digest
+
+
+def _passed_on(project: Project, target: Target, image: Image, origin: str) -> Digest:
+    """An image whose layers are not all here gets no name in the store: validate, shell, load and verify need them."""
+    digest, before = manifest_descriptor(image).digest, project.store.refs().get(target.ref)
+    note(f"its layers stay where they are: {fit.build(target)} --from {origin} brings them here")
+    if before and before.digest != digest:
+        warn(f"{target.ref} is another image here: {before.digest}")
+    return digest
 
 
 def _taken(made: list[tuple[LayerSpec, Layer]], pusher: Pusher | None, spec: LayerSpec, layer: Layer) -> None:
@@ -307,7 +331,19 @@ def _pusher(project: Project, wishes: Wishes) -> AbstractContextManager[Pusher |
     """What sends layers while others are made; leaving it gives up what was not named."""
     if not wishes.push:
         return nullcontext()
-    return pushing(wishes.push, project.store, environment=project.environment, plain=wishes.plain)
+    options = {"environment": project.environment, "plain": wishes.plain, "source": wishes.origin}
+    return pushing(wishes.push, project.store, **options)  # type: ignore[arg-type]
+
+
+def _remote(
+    project: Project, plan: ImagePlan, lock: Lock, wishes: Wishes, stages: dict[str, float], *, here: bool
+) -> Mapping[str, Layer]:
+    """Layers by key that lie in a registry and may stay there."""
+    if not wishes.origin:
+        return {}
+    options = {"environment": project.environment, "plain": wishes.plain}
+    with step("compose", stages), remotes.at(wishes.origin, project.store, **options) as remote:  # type: ignore[arg-type]
+        return composition.compose(project, plan, lock, remote, here=here, frozen=wishes.frozen)
 
 
 def _may_be_named(report: ValidationReport | None, wishes: Wishes) -> bool:
@@ -364,7 +400,7 @@ def manifest_of(project: Project, target: Target) -> Descriptor:
     """What the store calls the built image of a row; StoreError if there is none."""
     found = project.store.refs().get(target.ref)
     if found is None:
-        remedy = fit.build(target)
+        remedy = f"{fit.build(target)}, with --from HOST/REPOSITORY if its layers lie in a registry"
         raise StoreError(f"{target.ref} is not built", where=str(project.home.store), remedy=remedy)
     return found
 
