@@ -835,9 +835,6 @@ def bench(
     json: bool = False,
 ) -> None:
     """Measure, side by side with what others offer; bench/README.md says what is compared."""
-    if what == "assemble":
-        bench_assemble(target, json=json)
-        return
     from bench import catalogue, contest, machine, pages, stage
 
     work, folder = project(), Path(results).absolute() if results else ROOT / "bench" / "results"
@@ -855,18 +852,6 @@ def bench(
             result = contest.run(one, ready, rounds=number)
         catalogue.write(folder, result)
         show(result.to_json() if json else pages.section(result, one))
-
-
-def bench_assemble(target: Sequence[str], *, json: bool) -> None:
-    """A row's wheels to layers, beside the floor of inflating and hashing."""
-    from dataclasses import asdict
-
-    from bench import assemble
-    from torchkiln import pipeline
-
-    wheels = pipeline.wheels(project(), one_row(target))
-    figures = asdict(assemble.measure(sorted(wheels.values()), repeats=3))
-    show(figures if json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))
 
 
 def tool(*arguments: str) -> int:

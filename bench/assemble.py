@@ -1,105 +1,103 @@
-"""How fast wheels become layers, beside the least that any tool must do with them.
-
-`python bench/assemble.py FOLDER` builds a layer of each wheel in the folder, then inflates every member with ISA-L
-and hashes both streams, doing nothing else, with as many workers. The ratio is what Torchkiln adds: tar headers,
-block boundaries, RECORD's hashes, checksums, writing. Wanted: at most 2.0, in under 400 MB.
-"""
+"""How fast wheels become layers, beside the least that any tool must do with them."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import os
 import resource
 import tempfile
-import threading
 import time
 import zipfile
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isal import isal_zlib
-from packaging.utils import parse_wheel_filename
 
+from bench import meter
+from bench.contest import Bench, Column, Contestant, Cost
+from bench.figures import OURS, Figures, Measured, Verdict, best, most
+from torchkiln.errors import VerifyError
 from torchkiln.layers import members, pool, wheel
-from torchkiln.lock.lockfile import Pin
-from torchkiln.oci import digest
 from torchkiln.oci.store import Store
 from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from bench.stage import Stage
     from torchkiln.oci.image import Layer
 
+FLOOR = "floor"
+KNOWN = f"{OURS}, layers known"
+FORGOTTEN = f"{OURS}, boundaries forgotten"
 PIECE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """One comparison, on one machine, in one run."""
+class Job:
+    """Wheels that were read a moment ago, so that they lie in memory; what they become; and a folder to write to."""
 
-    wheels: int
-    wheel_bytes: int
-    layer_bytes: int
-    unpacked_bytes: int
-    member_bytes: int
-    """What the floor inflated: the layers' content without tar headers."""
-    workers: int
-    repeats: int
-    layers_seconds: float
-    """Wheels to layers: the best of the repeats."""
-    floor_seconds: float
-    """Inflate and hash alone: the best of the repeats."""
-    ratio: float
-    """Of the two: what counts on a machine that does nothing else."""
-    layers_cpu_seconds: float
-    """User and system time of all workers, least of the repeats: hardly moved by what else the machine does."""
-    floor_cpu_seconds: float
-    cpu_ratio: float
-    peak_mb: float
-    """Resident memory of all processes together while making layers, pages they share counted once each."""
+    specs: tuple[WheelSpec, ...]
+    paths: Mapping[str, Path]
+    work: Path
+    known: Mapping[str, Layer]
+    boundaries: Path
 
 
-def measure(wheels: Sequence[Path], *, workers: int = 0, repeats: int = 1, folder: Path | None = None) -> Figures:
-    """Build every wheel's layer and compare with the floor, alternating, after reading each file once."""
-    paths = {digest.encoded(digest.of_file(path)[0]): path for path in wheels}
-    specs = [WheelSpec(pins=(_pin(path, sha256),)) for sha256, path in paths.items()]
-    largest = [(path,) for path in sorted(wheels, key=lambda path: -path.stat().st_size)]
-    slow: list[tuple[float, float]] = []
-    fast: list[tuple[float, float]] = []
-    peaks: list[float] = []
-    layers: tuple[Layer, ...] = ()
-    for _ in range(repeats):
-        with _timed(fast):
-            total = sum(size for _, size in pool.each(floor, largest, workers=workers))
-        with tempfile.TemporaryDirectory(dir=folder) as store, _peak(peaks), _timed(slow):
-            layers = wheel.build_all(Store(Path(store)), specs, paths, workers=workers)
-    (layers_seconds, layers_cpu), (floor_seconds, floor_cpu) = (
-        map(min, zip(*times, strict=True)) for times in (slow, fast)
-    )
-    return Figures(
-        wheels=len(wheels),
-        wheel_bytes=sum(path.stat().st_size for path in wheels),
-        layer_bytes=sum(layer.descriptor.size for layer in layers),
-        unpacked_bytes=sum(layer.unpacked_size for layer in layers),
-        member_bytes=total,
-        workers=min(workers or len(os.sched_getaffinity(0)), len(wheels), pool.MOST),
-        repeats=repeats,
-        layers_seconds=round(layers_seconds, 2),
-        floor_seconds=round(floor_seconds, 2),
-        ratio=round(layers_seconds / floor_seconds, 2),
-        layers_cpu_seconds=round(layers_cpu, 2),
-        floor_cpu_seconds=round(floor_cpu, 2),
-        cpu_ratio=round(layers_cpu / floor_cpu, 2),
-        peak_mb=round(max(peaks) / (1 << 20), 1),
+@contextmanager
+def contestants(stage: Stage) -> Iterator[Sequence[Contestant]]:
+    """The floor; ours the first time, with all that is remembered, and with the layers alone."""
+    job = prepared(tuple(WheelSpec(pins=(pin,)) for pin in stage.row.pins), stage.row.wheels, stage.work)
+    yield (
+        Contestant(name=OURS, what="the first time: all is checked", play=partial(first, job)),
+        Contestant(name=FLOOR, what="inflates with ISA-L and hashes both streams, no more", play=partial(floor, job)),
+        Contestant(name=KNOWN, what="copies, one hash", play=partial(again, job, job.boundaries)),
+        Contestant(name=FORGOTTEN, what="inflates, one hash", play=partial(again, job, None)),
     )
 
 
-def floor(path: Path) -> int:
+def prepared(specs: tuple[WheelSpec, ...], paths: Mapping[str, Path], work: Path) -> Job:
+    """What is known of the wheels, found by making the layers once."""
+    boundaries = work / "boundaries"
+    with tempfile.TemporaryDirectory(dir=work) as store:
+        layers = wheel.build_all(Store(Path(store)), specs, paths, boundaries=boundaries)
+    known = {spec.key: layer for spec, layer in zip(specs, layers, strict=True)}
+    return Job(specs=specs, paths=paths, work=work, known=known, boundaries=boundaries)
+
+
+def first(job: Job) -> Figures:
+    """Make every layer, knowing nothing."""
+    return made(job, {}, None)
+
+
+def again(job: Job, boundaries: Path | None) -> Figures:
+    """Make every layer, knowing what it becomes."""
+    return made(job, job.known, boundaries)
+
+
+def made(job: Job, known: Mapping[str, Layer], boundaries: Path | None) -> Figures:
+    """Make every layer in an empty store; what is found is remembered in a new folder, if there is none."""
+    with tempfile.TemporaryDirectory(dir=job.work) as work, timed() as figures, meter.memory(os.getpid()) as gauge:
+        store, remembered = Store(Path(work) / "store"), boundaries or Path(work) / "boundaries"
+        layers = wheel.build_all(store, job.specs, job.paths, known=known, boundaries=remembered)
+    if [job.known[spec.key] for spec in job.specs] != list(layers):
+        raise VerifyError("a layer is not what it was before")
+    return {**figures, "bytes": gauge.highest}
+
+
+def floor(job: Job) -> Figures:
+    """What no tool can leave out, by as many workers as there are for layers, largest first as well."""
+    largest = sorted(job.paths.values(), key=lambda path: -path.stat().st_size)
+    with timed() as figures:
+        for _ in pool.each(inflate, [(path,) for path in largest]):
+            pass
+    return figures
+
+
+def inflate(path: Path) -> int:
     """Inflate every member and hash what goes in and what comes out; the bytes that came out."""
     packed, plain, total = hashlib.sha256(), hashlib.sha256(), 0
     buffer = memoryview(bytearray(PIECE))
@@ -114,71 +112,46 @@ def floor(path: Path) -> int:
     return total
 
 
-def _pin(path: Path, sha256: str) -> Pin:
-    name, version, *_ = parse_wheel_filename(path.name)
-    return Pin(name=name, version=str(version), sha256=sha256, filename=path.name, size=path.stat().st_size)
-
-
 @contextmanager
-def _timed(times: list[tuple[float, float]]) -> Iterator[None]:
-    """Seconds by the clock, and by the processors of the children that ended meanwhile."""
+def timed() -> Iterator[Figures]:
+    """Seconds by the clock, and of processors: those of the children that end meanwhile."""
+    figures: Figures = {}
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    yield
-    took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    times.append((took, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime))
+    yield figures
+    figures["seconds"] = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    figures["cpu"] = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-@contextmanager
-def _peak(peaks: list[float]) -> Iterator[None]:
-    """Sample the memory of this process and its children while the body runs."""
-    ended = threading.Event()
-    highest = 0
-
-    def sample() -> None:
-        nonlocal highest
-        while not ended.wait(0.02):
-            highest = max(highest, sum(_resident(process) for process in [os.getpid(), *_children()]))
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        peaks.append(highest)
-
-
-def _children() -> list[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return [int(process) for task in tasks for process in (task / "children").read_text().split()]
-
-
-def _resident(process: int) -> int:
-    """Proportional set size: a page that n processes share counts 1/n for each."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
-
-
-def main() -> None:
-    """Print the figures of a folder of wheels as a table, or as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the wheels lie")
-    parser.add_argument("--workers", type=int, default=0, help="processes; default: one per core")
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--temporary", type=Path, help="where layers are written and deleted")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    figures = asdict(
-        measure(
-            sorted(given.folder.glob("*.whl")), workers=given.workers, repeats=given.repeats, folder=given.temporary
-        )
+def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
+    """Issue 4."""
+    return (
+        *beside("first time, by the clock", found, OURS, "seconds", 1.5),
+        *beside("first time, by processor time", found, OURS, "cpu", 1.5),
+        *beside("known layers, by the clock", found, KNOWN, "seconds", 0.6),
+        *beside("known layers, by processor time", found, KNOWN, "cpu", 0.6),
+        *most("bytes of memory at the peak", found, limit=300e6, figure="bytes", unit="bytes"),
     )
-    print(json.dumps(figures) if given.json else "\n".join(f"{name:18} {value}" for name, value in figures.items()))
 
 
-if __name__ == "__main__":
-    main()
+def beside(said: str, found: Sequence[Measured], name: str, figure: str, limit: float) -> tuple[Verdict, ...]:
+    """One contestant as a part of the floor."""
+    mine, least = best(found, figure, name), best(found, figure, FLOOR)
+    if mine is None or not least:
+        return ()
+    return (Verdict(said=said, found=round(mine / least, 2), limit=limit, unit="of the floor"),)
+
+
+BENCH = Bench(
+    name="assemble",
+    title="Assemble: cached wheels to layers, beside the floor",
+    about="All processors; wheels lie in memory, layers are written and synced. The floor writes nothing.",
+    columns=(
+        Column(figure="seconds", heading="by the clock"),
+        Column(figure="cpu", heading="processor time"),
+        Column(figure="bytes", heading="memory at the peak", unit="MB"),
+    ),
+    contestants=contestants,
+    wanted=wanted,
+    cost=Cost(seconds=20, disk=1.1),
+)
