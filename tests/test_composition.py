@@ -127,6 +127,21 @@ def test_a_locked_image_is_composed_without_moving_its_layers(shop: Shop) -> Non
     assert cheap == {spec.title for spec in row.plan.layers if isinstance(spec, EnvironmentSpec | SuiteSpec)}
 
 
+def test_layers_go_from_one_registry_to_another(shop: Shop) -> None:
+    """They are streamed: what was composed is whole there, and nothing but small layers was ever here."""
+    shop.lock()
+    row = shop.elsewhere()
+    image = composed(shop, row)
+    with (
+        toyregistry.serving() as other,
+        pushing(f"{other.host}/{REPOSITORY}:one", row.project.store, environment=NOBODY, source=shop.where) as pusher,
+    ):
+        assert pusher.finish(image).digest == manifest_descriptor(shop.image).digest
+        for layer in shop.image.layers:
+            assert other.blobs[layer.descriptor.digest] == shop.toy.blobs[layer.descriptor.digest]
+    assert not row.project.store.has(shop.image.layers[0].descriptor)
+
+
 def test_blobs_come_where_they_are_needed_here(shop: Shop) -> None:
     """Then the cache is as if they had been made here: the next build needs no registry."""
     shop.lock()

@@ -15,7 +15,7 @@ from tests.wire import counted
 from torchkiln import home as homes
 from torchkiln import pipeline, transfer
 from torchkiln.engines import Command, Limits
-from torchkiln.errors import StoreError
+from torchkiln.errors import ImageError, StoreError, UsageError
 from torchkiln.lock import baselock
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import select
@@ -91,6 +91,13 @@ def test_a_machine_with_nothing_composes_without_moving_layers(fleet: Fleet) -> 
     with pytest.raises(StoreError, match="is not built") as raised:
         pipeline.manifest_of(work, fleet.row)
     assert "--from" in raised.value.remedy
+
+
+def test_the_command_line_composes(built: Row) -> None:
+    """`--from` names a repository, not a tag; it can't be had together with making everything anew."""
+    asked = ("build", "--target", ROW, "--no-validate", "--from", "127.0.0.1:9/x:tag")
+    assert "--from HOST/REPOSITORY" in built.kiln.refused(*asked, status=ImageError.exit_code)
+    assert "contradict" in built.kiln.refused(*asked, "--verify", status=UsageError.exit_code)
 
 
 def test_another_repository_of_the_registry_gets_layers_without_moving_them(fleet: Fleet) -> None:
