@@ -24,6 +24,7 @@ def as_stranger(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
         "PATH=/usr/bin:/bin",
         f"PYTHONPATH={packages}",
         "PYTHONDONTWRITEBYTECODE=1",
+        f"HYPOTHESIS_STORAGE_DIRECTORY={home}/hypothesis",
     ]
     return subprocess.run([*switch, *environment, *command], cwd=ROOT, capture_output=True, text=True, check=False)
 

@@ -44,7 +44,8 @@ HOSTILE = [
     OPAQUE,
     ".wh..wh.x",
 ]
-MODES = st.sampled_from([0o755, 0o711, 0o4755, 0o1777, 0o600, 0])
+MODES = st.sampled_from([0o755, 0o711, 0o4755, 0o1777, 0o600, 0 if ROOT else 0o400])
+"""Such as this user may read."""
 
 
 class RefusedError(Exception):
