@@ -1,0 +1,120 @@
+"""Images go to registries and come from them by name; what they are called here is never theirs alone to say."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tasks
+from tests import toyregistry
+from tests.toyregistry import REPOSITORY, Toy, tar
+from torchkiln import transfer
+from torchkiln.errors import ImageError, StoreError, UsageError
+from torchkiln.matrix import schema
+from torchkiln.oci import digest as digests
+from torchkiln.oci.image import PLAIN_TYPE, REF_NAME, Config, Image, Layer
+from torchkiln.project import Project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torchkiln.home import Home
+
+ROW = "torch213-cpu"
+DATA = tar({"etc/one": b"1" * 5000})
+
+
+@pytest.fixture
+def toy() -> Iterator[Toy]:
+    """A registry on loopback."""
+    with toyregistry.serving() as found:
+        yield found
+
+
+@pytest.fixture
+def work(home: Home) -> Project:
+    """A checkout with an empty cache."""
+    return Project(root=tasks.ROOT, home=home, environment={"NETRC": "/nonexistent"})
+
+
+def made(work: Project, name: str = ROW) -> str:
+    """An image of that name in the store; its digest."""
+    blob = work.store.put(DATA, PLAIN_TYPE)
+    layer = Layer(descriptor=blob, diff_id=digests.of_bytes(DATA), unpacked_size=len(DATA))
+    image = Image(config=Config(labels={REF_NAME: name} if name else {}), layers=(layer,))
+    return work.store.put_image(image, name or "nameless").digest
+
+
+def row() -> Any:  # noqa: ANN401  a target
+    """A row of the matrix."""
+    (found,) = [row for row in schema.load(tasks.ROOT / "matrix.yaml").targets if row.id == ROW]
+    return found
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_was_pushed_comes_back_as_it_was(toy: Toy, work: Project, tmp_path: Path, *, whole: bool) -> None:
+    """To the byte, by tag and by digest, under the name that it states; the manifest is the one that was built."""
+    digest, place = made(work), f"{toy.host}/{REPOSITORY}"
+    sent = transfer.push(work, row(), f"{place}:one", whole=whole)
+    assert (sent.pushed.digest, sent.reference) == (digest, f"{place}@{digest}")
+    assert sent.to_json()["verified"] == ("bytes" if whole else "sizes")
+    assert json.loads(json.dumps(sent.to_json()))["blobs"].keys() == toy.blobs.keys()
+    other = Project(root=work.root, home=type(work.home)(tmp_path / "other"), environment=work.environment)
+    for name in (f"{place}:one", f"{place}@{digest}"):
+        got = transfer.pull(other, name)
+        assert (got.name, got.digest, got.reference) == (ROW, digest, f"{place}@{digest}")
+    assert other.store.refs()[ROW].digest == digest
+    assert {path.name for path in other.store.blobs.iterdir()} == {path.name for path in work.store.blobs.iterdir()}
+
+
+def test_a_name_may_be_given_and_must_be_one(toy: Toy, work: Project) -> None:
+    """An image that doesn't say what it is needs one; a name that leads elsewhere is none, whoever says it."""
+    made(work)
+    place = f"{toy.host}/{REPOSITORY}:one"
+    transfer.push(work, row(), place)
+    assert transfer.pull(work, place, name="mine").name == "mine"
+    for name in ("../up", "a b", "-x", "x" * 300):
+        with pytest.raises(ImageError, match="not a name"):
+            transfer.pull(work, place, name=name)
+    assert set(work.store.refs()) == {ROW, "mine"}
+    with pytest.raises(ImageError, match="does not say which target"):
+        transfer.pull(work, toy.at(toy.add(DATA)))
+    with pytest.raises(ImageError, match="not a name"):
+        transfer.pull(work, toy.at(toy.add(DATA, config={"config": {"Labels": {REF_NAME: "../../x"}}})))
+
+
+def test_a_name_that_moves_is_told(toy: Toy, work: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was built under that name is not lost unnoticed."""
+    before = made(work)
+    other = toy.at(toy.add(DATA, config={"config": {"Labels": {REF_NAME: ROW}}}))
+    transfer.pull(work, other)
+    assert before in capsys.readouterr().err
+    transfer.pull(work, other)
+    assert "takes the place" not in capsys.readouterr().err
+
+
+def test_an_image_is_copied_by_its_tag(toy: Toy, work: Project) -> None:
+    """What the tag names when it begins; nothing of it stays in the store."""
+    made(work)
+    place = f"{toy.host}/{REPOSITORY}"
+    transfer.push(work, row(), f"{place}:one")
+    kept = sorted(path.name for path in work.store.blobs.iterdir())
+    with toyregistry.serving() as other:
+        sent = transfer.copy(work, f"{place}:one", f"{other.host}/{REPOSITORY}:two", whole=True)
+        assert other.manifests["two"] == toy.manifests["one"]
+        assert other.blobs == toy.blobs
+        assert str(sent).startswith(f"{other.host}/{REPOSITORY}:two {sent.pushed.digest}: 2 sent, 0.0 MB; every byte")
+    assert sorted(path.name for path in work.store.blobs.iterdir()) == kept
+
+
+def test_what_is_not_built_is_not_pushed(toy: Toy, work: Project) -> None:
+    """The remedy is the command that builds it; several rows have no single place."""
+    with pytest.raises(StoreError, match="is not built"):
+        transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one")
+    with pytest.raises(UsageError, match="one target at a time"):
+        inspect.unwrap(tasks.push.body)(None, "x/y", ["torch28-*"], [])
+    assert toy.asked == []
