@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import loopback
+from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import home as homes
 from torchkiln import pipeline
 from torchkiln.errors import LockError, MatrixError, StoreError
 from torchkiln.home import Home
 from torchkiln.layers.base import table as userlands
-from torchkiln.lock import fit, lockfile, rows, sections
+from torchkiln.lock import fit, layerlock, lockfile, rows, sections
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.renew import Renewed
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Extra
 from torchkiln.oci.image import Config, Image
+from torchkiln.pipeline import Wishes
 from torchkiln.plan import LOCK_LABEL
 from torchkiln.project import Project
+from torchkiln.specs import BaseSpec
+from torchkiln.validation import ValidationReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.loopback import Index
     from torchkiln.matrix.target import Target
+    from torchkiln.validation.report import Verdict
 
 MATRIX = schema.load(ROOT / "matrix.yaml")
 
@@ -184,3 +189,53 @@ def test_wheels_that_are_locked_are_not_asked_for_again_with_a_base(
     for chosen, upgrade in ((stale, False), (row, True)):
         with pytest.raises(LockError, match="uv cannot resolve it"):
             pipeline.relock(checkout, [chosen], every=[chosen], bases=True, upgrade=upgrade).refuse()
+
+
+@pytest.fixture
+def ready(checkout: Project) -> Project:
+    """A checkout whose one row is locked, and whose base is in the cache."""
+    (checkout.root / "validate").symlink_to(ROOT / "validate")
+    pipeline.relock(checkout, [GOOD], every=[GOOD]).refuse()
+    shutil.copy(ROOT / "images" / "locks" / GOOD.base_lock_name, checkout.locks)
+    (base,) = [spec for spec in pipeline.planned(checkout, GOOD).layers if isinstance(spec, BaseSpec)]
+    assembling.make_base(checkout, base)
+    return checkout
+
+
+def test_layers_are_locked_by_building_them(ready: Project, tmp_path: Path) -> None:
+    """What is made of locked things alone, empty layers too; other lines stay, nothing that is there is replaced."""
+    other = "wheel-" + "0" * 64
+    new = pipeline.lock_layers(ready, [GOOD])
+    text = ready.layer_lock.read_text()
+    kept = next(iter(new.values()))
+    ready.layer_lock.write_text(layerlock.render({**layerlock.parse(text), other: kept}))
+    assert layerlock.parse(text) == new
+    assert {key.partition("-")[0] for key in new} == {"base", "wheel", "bytecode"}
+    planned = {spec.key for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, pipeline.LOCKED)}
+    assert new.keys() == planned
+    fresh = replace(ready, home=homes.prepare(Home(tmp_path / "fresh")))
+    (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
+    assembling.make_base(fresh, base)
+    assert pipeline.lock_layers(fresh, [GOOD]) == {}
+    assert layerlock.read(ready.layer_lock) == {**new, other: kept}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "require_pass", "named"),
+    [("pass", True, True), ("incomplete", False, True), ("incomplete", True, False), ("fail", False, False)],
+)
+def test_the_tag_is_set_when_no_check_failed(
+    ready: Project, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, *, require_pass: bool, named: bool
+) -> None:
+    """Layers are sent meanwhile; an image that failed has no name in the registry, and is here all the same."""
+    report = ValidationReport(target=GOOD.id, digest="", engine="toys", host={}, checks=(), verdict=verdict)
+    monkeypatch.setattr(pipeline, "_validated", lambda *_: report)  # the real one needs an image that runs
+    engine: Any = object()
+    with toyregistry.serving() as registry:
+        place = f"{registry.host}/{toyregistry.REPOSITORY}:row"
+        built = pipeline.build(ready, GOOD, engine, Wishes(push=place, require_pass=require_pass))
+        tags = {name for name in registry.manifests if name == "row"}
+    assert ready.store.refs()[GOOD.ref].digest == built.digest
+    assert (built.pushed is not None) is named
+    assert tags == ({"row"} if named else set())
+    assert built.report is report

@@ -198,8 +198,10 @@ def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Lay
                 for spec, layer in built.made
                 if isinstance(spec, LOCKED)
             }
-            write_atomically(project.layer_lock, layerlock.render({**known, **found}).encode())
-        new |= {key: layer for key, layer in found.items() if key not in known}
+            fresh = {key: layer for key, layer in found.items() if key not in known}
+            if fresh:
+                write_atomically(project.layer_lock, layerlock.render({**known, **fresh}).encode())
+        new |= fresh
     return new
 
 

@@ -22,8 +22,9 @@ def warm(built: Row, tmp_path: Path) -> Kiln:
     home = tmp_path / "warm"
     for part in ("store/blobs/sha256", "index", "wheels"):
         (home / part).mkdir(parents=True)
-    base = built.entry["layers"][0]
-    for path in (f"index/{base['key']}.json", f"store/blobs/sha256/{base['digest'].removeprefix('sha256:')}"):
+    blob = built.entry["layers"][0]["digest"].removeprefix("sha256:")
+    entries = [f"index/{path.name}" for path in (built.kiln.home / "index").glob("base-*.json")]
+    for path in (*entries, f"store/blobs/sha256/{blob}"):
         os.link(built.kiln.home / path, home / path)
     for lock in (ROOT / "images" / "locks").glob(f"{ROW}-py*.txt"):
         for pin in sections.parse(lock.read_text()).parts[""].pins:

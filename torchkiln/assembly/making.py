@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from torchkiln.assembly import together
 from torchkiln.assembly.arrival import arriving
 from torchkiln.layers import bytecode, environment, pool, suite, toolkit, wheel
-from torchkiln.layers.base import BaseResult, table
+from torchkiln.layers.base import BaseResult, debian, table
 from torchkiln.oci.image import recorded
 from torchkiln.specs import (
     AdoptionSpec,
@@ -98,7 +98,7 @@ def layer(spec: LayerSpec, given: Inputs) -> tuple[LayerSpec, Layer]:
     """
     if isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec):
         made = given.base().layers[given.parts.index(spec)]
-        spec = as_made(spec, given.base())
+        spec = _as_made(spec, made, given)
         given.ledger.hold(spec, made)
         return spec, made
     if isinstance(spec, BytecodeSpec):
@@ -145,9 +145,14 @@ def bases(plan: ImagePlan) -> tuple[BasePart, ...]:
     return tuple(spec for spec in plan.layers if isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec))
 
 
-def as_made(spec: BasePart, base: BaseResult) -> BasePart:
-    """The spec of what the base holds: another layer than that of its lock has another key."""
-    return replace(spec, lock=base.packages) if isinstance(spec, BaseSpec) and base.difference else spec
+def _as_made(spec: BasePart, made: Layer, given: Inputs) -> BasePart:
+    """The spec of what the base holds: where the archive has moved on, that is another key, and remembered by it."""
+    base = given.base()
+    if not isinstance(spec, BaseSpec) or not base.difference:
+        return spec
+    spec = replace(spec, lock=base.packages)
+    debian.remember(given.project.home, spec.key, made, base.packages)
+    return spec
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def build(
                 packages = baselock.make(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
                 layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
-            _remember(home, spec.key, layer, packages)
+            remember(home, spec.key, layer, packages)
             found = layer, packages
     layer, packages = found
     _refuse(spec, packages, frozen=frozen)
@@ -99,11 +99,12 @@ def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
     else:
         with step("packages of a base from elsewhere"):
             packages = baselock.make(userland.packages(store.path(layer.descriptor.digest)))
-        _remember(home, key, layer, packages)
+        remember(home, key, layer, packages)
     return layer, packages
 
 
-def _remember(home: Home, key: str, layer: Layer, packages: BaseLock) -> None:
+def remember(home: Home, key: str, layer: Layer, packages: BaseLock) -> None:
+    """Let the index have a base under a key, with what it holds."""
     home.record(key, {**layer.to_json(), "packages": [list(package) for package in packages.packages]})
 
 
