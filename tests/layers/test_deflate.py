@@ -130,6 +130,26 @@ def test_every_chunk_boundary(large: int) -> None:
         assert copied(stream, len(data), large=large, room=room) == expected
 
 
+def test_slow_sums_see_the_right_bytes() -> None:
+    """Pieces are not written over before they are seen in the thread beside, whatever their sizes."""
+    data = (TEXT[:200_000] + NOISE[:100_000] + bytes(400_000)) * 2
+
+    class Slowly:
+        def __init__(self) -> None:
+            self.sum = hashlib.sha256()
+
+        def update(self, piece: memoryview, /) -> None:
+            for place in range(0, len(piece), 1000):
+                self.sum.update(piece[place : place + 1000])  # holds the interpreter's lock: too small to let it go
+
+    for room in (1000, 40_000):
+        slowly, stream = Slowly(), raw(data)
+        Inflater(io.BytesIO(), large=AHEAD, room=room).copy(
+            io.BytesIO(stream).readinto, len(data), slowly, packed=len(stream)
+        )
+        assert slowly.sum.digest() == hashlib.sha256(data).digest()
+
+
 @pytest.mark.parametrize("large", [AHEAD, ZLIB])
 def test_reads_that_give_little(large: int) -> None:
     """A source may give single bytes."""

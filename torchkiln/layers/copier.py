@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torchkiln.layers.archive import Archive
-    from torchkiln.layers.inflate import Sum
     from torchkiln.layers.install import File
     from torchkiln.layers.members import Member, Zip
+    from torchkiln.layers.sums import Sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,8 @@ from torchkiln.layers.runs import FEW, runs
 from torchkiln.oci.digest import Digest
 
 if TYPE_CHECKING:
-    from torchkiln.layers.inflate import Boundary, Sink, Source, Sum
+    from torchkiln.layers.inflate import Boundary, Sink, Source
+    from torchkiln.layers.sums import Sum
 
 PIECE = 1 << 20
 """Bytes that libdeflate sees at once; fixed, since the output depends on it."""

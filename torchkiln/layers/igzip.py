@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 HISTORY = 1 << 15
 """How far a deflate stream refers back (RFC 1951)."""
+ROOMS = 4
+"""Buffers that pieces come in by turns."""
 _DONE = (4, 5)
 """Block states once the stream has ended: ISAL_BLOCK_INPUT_DONE, ISAL_BLOCK_FINISH."""
 
@@ -64,8 +66,8 @@ class Igzip:
         self._inflate: Callable[[Any], int] = library.isal_inflate
         self._state, self._kept = _State(), _State()
         self._ref = ctypes.byref(self._state)
-        self._output = bytearray(room)
-        self._out = ctypes.addressof(ctypes.c_char.from_buffer(self._output))
+        self._rooms, self._scratch = [bytearray(room) for _ in range(ROOMS)], bytearray(room)
+        self._turn = 0
         self.begin()
 
     def begin(self) -> None:
@@ -90,18 +92,28 @@ class Igzip:
         return bool(self._state.bfinal)
 
     def feed(self, address: int, count: int) -> Iterator[memoryview]:
-        """Take bytes that lie in memory, and show in pieces all that comes out; DamagedError if it is not deflate."""
-        state, plain, room = self._state, memoryview(self._output), len(self._output)
-        state.next_in, state.avail_in = address, count
+        """Take bytes that lie in memory, and show in pieces all that comes out; DamagedError if it is not deflate.
+
+        A piece stays as it is until as many have come as there are ROOMS.
+        """
         full = True
         while full:
-            state.next_out, state.avail_out = self._out, room
-            if self._inflate(self._ref) < 0:
-                raise DamagedError("not deflate")
-            full = not state.avail_out
-            if shown := plain[: room - state.avail_out]:
-                self._see(shown)
+            full, shown = self._inflate_into(self._rooms[self._turn], address, count)
+            address, count = self._state.next_in or 0, self._state.avail_in
+            if shown:
+                self._turn = (self._turn + 1) % ROOMS  # not for nothing: only pieces count
                 yield shown
+
+    def _inflate_into(self, room: bytearray, address: int, count: int) -> tuple[bool, memoryview]:
+        """What fits into a buffer, and whether it is full."""
+        state = self._state
+        state.next_in, state.avail_in = address, count
+        state.next_out, state.avail_out = ctypes.addressof(ctypes.c_char.from_buffer(room)), len(room)
+        if self._inflate(self._ref) < 0:
+            raise DamagedError("not deflate")
+        shown = memoryview(room)[: len(room) - state.avail_out]
+        self._see(shown)
+        return not state.avail_out, shown
 
     def _see(self, shown: memoryview) -> None:
         history = bytes(shown[-HISTORY:])
@@ -129,8 +141,10 @@ class Igzip:
         return low * 8 + self._bits_before_last(data[low], address)
 
     def _run(self, address: int, count: int) -> None:
-        for _ in self.feed(address, count):
-            pass
+        """Feed without showing anything, since what was shown may still be looked at."""
+        full, _ = self._inflate_into(self._scratch, address, count)
+        while full:
+            full, _ = self._inflate_into(self._scratch, self._state.next_in or 0, self._state.avail_in)
 
     def _bits_before_last(self, byte: int, address: int) -> int:
         """Feed a byte bit by bit; how many came before the bit that says "last block". Nothing is read there."""

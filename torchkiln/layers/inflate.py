@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 from isal import isal_zlib
 
 from torchkiln.layers import igzip
+from torchkiln.layers.sums import shown_to
 from torchkiln.layers.zlibs import AT_BLOCK, Z_BLOCK, Z_BUF_ERROR, Z_OK, Library, Stream, fastest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torchkiln.layers.sums import Sum
 
     Source = Callable[[memoryview], int]
     """`readinto` of a file: fills what it can and says how much; 0 at the end."""
@@ -38,13 +41,6 @@ class Sink(Protocol):
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Append bytes."""
-
-
-class Sum(Protocol):
-    """Something that sees the plain bytes pass, such as a hash of hashlib."""
-
-    def update(self, data: memoryview, /) -> None:
-        """See more bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +83,26 @@ class Inflater:
         a whole stream of that size with nothing behind it.
         """
         crc = total = 0
-        for seen in self._pieces(source, packed):
-            total += len(seen)
-            if total > size:
-                raise CorruptStreamError(f"inflates to more than the stated {size} bytes")
-            for each in sums:
-                each.update(seen)
-            crc = isal_zlib.crc32(seen, crc)
+        ahead = self._goes_ahead() if packed >= self._large else None
+        with shown_to(sums, unseen=igzip.ROOMS - 1 if ahead else 0) as show:
+            for seen in self._pieces(source, ahead):
+                total += len(seen)
+                if total > size:
+                    raise CorruptStreamError(f"inflates to more than the stated {size} bytes")
+                show(seen)
+                crc = isal_zlib.crc32(seen, crc)
         if total != size:
             raise CorruptStreamError(f"inflates to {total} bytes instead of the stated {size}")
         return crc, self._boundary
 
-    def _pieces(self, source: Source, packed: int) -> Iterator[memoryview]:
+    def _goes_ahead(self) -> igzip.Igzip | None:
+        self._igzip = self._igzip or igzip.load(self._room)
+        return self._igzip
+
+    def _pieces(self, source: Source, ahead: igzip.Igzip | None) -> Iterator[memoryview]:
         self._library.reset(self._ref)
         self._filled = self._stream.avail_in = self._written = 0
-        if packed >= self._large:
-            self._igzip = self._igzip or igzip.load(self._room)
-            if self._igzip:
-                return self._ahead(source, self._igzip)
-        return self._blocks(source)
+        return self._ahead(source, ahead) if ahead else self._blocks(source)
 
     def _ahead(self, source: Source, ahead: igzip.Igzip) -> Iterator[memoryview]:
         """Let ISA-L inflate up to the end of the piece in which the last block begins; from that block on zlib does.
@@ -130,7 +127,7 @@ class Inflater:
         for piece in self._blocks(source, unused=-begin % 8):
             common, again = piece[:again], max(again - len(piece), 0)
             crc = isal_zlib.crc32(common, crc)
-            yield piece[len(common) :]
+            yield memoryview(bytes(piece[len(common) :]))  # zlib has one buffer only
         if again or crc != shown.crc:
             raise CorruptStreamError("is read differently by two libraries")
 
