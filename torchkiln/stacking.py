@@ -51,9 +51,9 @@ def groups(pins: tuple[Pin, ...], room: int, max_bytes: int | None = None) -> tu
     ordered = sorted(pins, key=_rank)
     by_size = sorted(ordered, key=lambda pin: (pin.weight, pin.name))
     for shared in range(1, len(ordered) + 1):
-        small = by_size[:shared] if shared > 1 else []
-        alone = tuple((pin,) for pin in ordered if pin not in small)
-        grouped = (*alone, tuple(sorted(small, key=lambda pin: pin.name))) if small else alone
+        small = {pin.name for pin in by_size[:shared]} if shared > 1 else set()
+        alone = tuple((pin,) for pin in ordered if pin.name not in small)
+        grouped = (*alone, tuple(sorted(by_size[:shared], key=lambda pin: pin.name))) if small else alone
         if sum(_layers(group, max_bytes) for group in grouped) <= room:
             return grouped
     if pins:
