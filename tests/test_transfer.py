@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tasks
 from tests import toyregistry
+from tests.kiln import Kiln
+from tests.oci.test_push import LARGE
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln import transfer
 from torchkiln.errors import ImageError, StoreError, UsageError
@@ -41,10 +44,10 @@ def work(home: Home) -> Project:
     return Project(root=tasks.ROOT, home=home, environment={"NETRC": "/nonexistent"})
 
 
-def made(work: Project, name: str = ROW) -> str:
+def made(work: Project, name: str = ROW, data: bytes = DATA) -> str:
     """An image of that name in the store; its digest."""
-    blob = work.store.put(DATA, PLAIN_TYPE)
-    layer = Layer(descriptor=blob, diff_id=digests.of_bytes(DATA), unpacked_size=len(DATA))
+    blob = work.store.put(data, PLAIN_TYPE)
+    layer = Layer(descriptor=blob, diff_id=digests.of_bytes(data), unpacked_size=len(data))
     image = Image(config=Config(labels={REF_NAME: name} if name else {}), layers=(layer,))
     return work.store.put_image(image, name or "nameless").digest
 
@@ -118,3 +121,21 @@ def test_what_is_not_built_is_not_pushed(toy: Toy, work: Project) -> None:
     with pytest.raises(UsageError, match="one target at a time"):
         inspect.unwrap(tasks.push.body)(None, "x/y", ["torch28-*"], [])
     assert toy.asked == []
+
+
+def test_ctrl_c_ends_a_push_at_once(toy: Toy, work: Project) -> None:
+    """Whatever the registry is about; the next one goes on where this one was."""
+    digest = made(work, data=LARGE)
+    toy.faults["PATCH"] = ["stall"]
+    where = ("push", f"{toy.host}/{REPOSITORY}:one", "--target", ROW)
+    with Kiln(work.home.root).start(*where, env=work.environment) as process:
+        assert toy.stalled.wait(60)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert (process.returncode, b"interrupted" in said, b"Traceback" in said) == (130, True, False)
+    assert "waited in vain" not in toy.log
+    toy.stall.set()
+    assert not toy.manifests
+    assert digest in Kiln(work.home.root).run(*where, env=work.environment)
+    assert toy.manifests["one"][1] == work.store.read(work.store.refs()[ROW].digest)
+    assert toy.uploads == {}
