@@ -48,7 +48,7 @@ def _named(pins: tuple[Pin, ...]) -> str:
 class BaseSpec:
     """The userland."""
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
     base: Base
     lock: BaseLock
     recipe: str = ""

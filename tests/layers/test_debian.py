@@ -43,9 +43,35 @@ BASE = Base(id="toy", kind="debian", suite="bookworm", python="3.11", glibc="2.3
 JAMMY = replace(BASE, id="jammy", suite="jammy", python="3.10", glibc="2.35", components=("main", "universe"))
 RECIPE = Recipe(setup="true\n", rootfs={"etc/hosts": b"127.0.0.1 localhost\n"})
 STATUS = (
-    "Package: dash\nStatus: install ok installed\nVersion: 0.5\n\nPackage: gone\nStatus: deinstall ok config-files\n"
+    "Package: dash\nStatus: install ok installed\nArchitecture: amd64\nEssential: yes\nVersion: 0.5\n\n"
+    "Package: gone\nStatus: deinstall ok config-files\n"
 )
 NOW = (("dash", "0.5"),)
+MORE = """
+Package: libz
+Status: install ok installed
+Architecture: amd64
+Priority: optional
+Version: 3
+
+Package: dpkg
+Status: install ok installed
+Architecture: amd64
+Priority: required
+Version: 1
+
+Package: data
+Status: install ok installed
+Architecture: all
+Version: 4
+
+Package: gcc
+Status: install ok installed
+Architecture: amd64
+Version: 2
+"""
+"""Of each kind that marks tell apart."""
+ASKED = ("gcc", "tini")
 
 
 def member(name: str, data: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
@@ -77,7 +103,7 @@ USERLAND = (
 def read(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> dict[str, tuple[Entry, bytes]]:
     """Entries and contents of a userland with these members besides the usual ones."""
     write(path, *members)
-    found = userland.read(path, RECIPE.rootfs)
+    found = userland.read(path, RECIPE.rootfs, ASKED)
     assert [entry.path for entry, _ in found] == sorted((entry.path for entry, _ in found), key=_order)
     return {entry.path: (entry, _bytes(content)) for entry, content in found}
 
@@ -229,6 +255,17 @@ def test_sources_in_paragraphs_become_lines(tmp_path: Path) -> None:
     assert not [name for name in found if name.startswith("etc/apt/sources.list.d")]
 
 
+def test_what_came_for_others_may_leave_with_them(tmp_path: Path) -> None:
+    """Marks are the package list's, whatever the building host's apt had marked: not what is asked for or belongs."""
+    marked = member("var/lib/apt/extended_states", b"Package: dash\nArchitecture: amd64\nAuto-Installed: 1\n\n")
+    status = member("var/lib/dpkg/status", (STATUS + MORE).encode())
+    for members in ((status,), (status, marked)):
+        text = read(tmp_path / "tar", *members)["var/lib/apt/extended_states"][1].decode()
+        rows = [dict(line.split(": ") for line in row.splitlines()) for row in text.strip().split("\n\n")]
+        assert [row["Package"] for row in rows] == ["data", "libz"]
+        assert {row["Architecture"] for row in rows} == {"amd64"}
+
+
 def test_user_torch(tmp_path: Path) -> None:
     """Number 1000 of group 0, rows in passwd and shadow, a home that group 0 shares, a folder for everybody."""
     found = read(tmp_path / "tar")
@@ -236,7 +273,7 @@ def test_user_torch(tmp_path: Path) -> None:
     assert re.search(rb"^torch:\*:3653:", found["etc/shadow"][1], re.MULTILINE)
     with tarfile.open(tmp_path / "bare", "w") as tar:
         tar.addfile(USERLAND[2][0], io.BytesIO(USERLAND[2][1]))
-    assert "etc/shadow" not in {entry.path for entry, _ in userland.read(tmp_path / "bare", {})}
+    assert "etc/shadow" not in {entry.path for entry, _ in userland.read(tmp_path / "bare", {}, ())}
     home = found["home/torch"][0]
     assert (home.uid, home.gid, home.mode) == (1000, 0, 0o775)
     assert found["home/torch/.bashrc"] == (
@@ -627,6 +664,7 @@ def test_derived_images_can_use_apt_and_compilers(name: str, request: pytest.Fix
     printf '#include <omp.h>\\n#include <cstdio>\\nint main() { int n = 0;\\n' >/tmp/a.cc
     printf '#pragma omp parallel reduction(+:n)\\nn += 1; std::printf("%%d\\\\n", n > 0); }\\n' >>/tmp/a.cc
     g++ -O2 -fopenmp -shared-libgcc /tmp/a.cc -o /workspace/a && /workspace/a
+    test -z "$(apt-get -s autoremove | grep ^Remv)"
     apt-get update -qq && apt-get install -qq -y hello >/dev/null 2>/tmp/said || { cat /tmp/said >&2; exit 1; }
     hello
     test -z "$(dpkg --audit)"

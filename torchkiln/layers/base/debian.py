@@ -55,7 +55,7 @@ def build(
             with step(f"base {spec.base.name}"), _userland(home, spec.base, recipe, environment, spec.arch) as tar:
                 packages = baselock.make(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
-                layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs))
+                layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs, spec.base.packages))
             remember(home, spec.key, layer, packages)
             found = layer, packages
     layer, packages = found

@@ -17,7 +17,7 @@ from torchkiln.layers.archive import Entry, order, stretch
 from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import BinaryIO
@@ -52,14 +52,22 @@ and apt sets owner and mode before each use."""
 _SOURCES = "etc/apt/sources.list"
 _SOURCE_FILES = re.compile(r"etc/apt/sources\.list(\.d/[^/]+\.(list|sources))?(?P<stock>\.stock)?")
 """Where apt looks (sources.list(5)); `.stock` is what setup.sh set aside for a mirror."""
+_STATUS = "var/lib/dpkg/status"
+_MARKS = "var/lib/apt/extended_states"
+_KEPT = {"required", "important", "standard"}
+"""Priorities of what is no package's mere dependency (Debian policy, 2.5)."""
 _PYC = re.compile(r"(?P<folder>.*/)__pycache__/(?P<name>[^/]+)\.cpython-\d+(\.opt-\d)?\.pyc")
 
 
-def read(path: Path, rootfs: Mapping[str, bytes]) -> list[tuple[Entry, Content]]:
-    """The entries of a base layer, sorted; contents are read from the tar at `path` when they are written."""
+def read(path: Path, rootfs: Mapping[str, bytes], asked: Collection[str]) -> list[tuple[Entry, Content]]:
+    """The entries of a base layer, sorted; contents are read from the tar at `path` when they are written.
+
+    `asked` are the packages that somebody wants, not for others' sake.
+    """
     with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
         entries = {entry.path: (entry, _content(path, member, entry)) for member in tar if (entry := _entry(member))}
     _keep_stock_sources(entries)
+    _mark_automatic(entries, asked)
     _own_bytecode(entries)
     _add_user(entries)
     for name in _IDENTITY:
@@ -72,7 +80,7 @@ def read(path: Path, rootfs: Mapping[str, bytes]) -> list[tuple[Entry, Content]]
 def packages(path: Path) -> tuple[tuple[str, str], ...]:
     """(name, version) of what is installed in the tar or layer at `path`, sorted; BaseError without a dpkg status."""
     with tarfile.open(path, "r:*", encoding="utf-8", errors="surrogateescape") as tar:
-        member = next((member for member in tar if member.name.removeprefix("./") == "var/lib/dpkg/status"), None)
+        member = next((member for member in tar if member.name.removeprefix("./") == _STATUS), None)
         stream = tar.extractfile(member) if member else None
         if stream is None:
             raise BaseError("there is no package database in the base", where=str(path))
@@ -81,12 +89,14 @@ def packages(path: Path) -> tuple[tuple[str, str], ...]:
 
 def installed(status: str) -> tuple[tuple[str, str], ...]:
     """(name, version) of the installed packages of a dpkg status file (deb822(5)), sorted."""
-    found = []
+    return tuple(sorted((fields["Package"], fields["Version"]) for fields in _installed(status)))
+
+
+def _installed(status: str) -> Iterator[dict[str, str]]:
     for paragraph in status.split("\n\n"):
-        fields = dict(re.findall(r"^(Package|Version|Status): (.+)$", paragraph, re.MULTILINE))
+        fields = dict(re.findall(r"^(\w+): (.+)$", paragraph, re.MULTILINE))
         if fields.get("Status", "").endswith(" ok installed"):
-            found.append((fields["Package"], fields["Version"]))
-    return tuple(sorted(found))
+            yield fields
 
 
 _KINDS: dict[bytes, Literal["directory", "file", "symlink", "hardlink"]] = {
@@ -177,6 +187,22 @@ def _lines(text: str) -> str:
         for address in fields["URIs"].split()
         for suite in fields["Suites"].split()
     )
+
+
+def _mark_automatic(entries: Entries, asked: Collection[str]) -> None:
+    """What is there for others' sake may leave with them (apt-mark(8)).
+
+    Said by us, since what apt marks while a root is filled depends on the version that the building host has.
+    """
+    packages = list(_installed(_text(entries, _STATUS)))
+    native = next((fields["Architecture"] for fields in packages if fields["Package"] == "dpkg"), "all")
+    rows = sorted(
+        (fields["Package"], native if fields["Architecture"] == "all" else fields["Architecture"])
+        for fields in packages
+        if not (fields["Package"] in asked or fields.get("Essential") == "yes" or fields.get("Priority") in _KEPT)
+    )
+    marks = "".join(f"Package: {name}\nArchitecture: {arch}\nAuto-Installed: 1\n\n" for name, arch in rows)
+    _put(entries, _MARKS, marks.encode())
 
 
 def _own_bytecode(entries: Entries) -> None:
