@@ -49,6 +49,14 @@ def test_a_layer_that_was_made_weighs_what_it_became() -> None:
     assert weights["base bookworm"] == weights["bytecode of triton 1"] == Weight(unknown=1)
 
 
+def test_an_engine_fetches_a_layer_for_each_stack_below_it() -> None:
+    """Rows share unpacked what lies below their first difference: above another torch, triton is another layer."""
+    found = sharing.family(planned(), {key("triton 1"): 100, key("torch 2.5.1+cu124"): 1000, key("torch 2.6.0"): 2000})
+    both, one = found.unpacked, found.only([TARGET.id, A100.id]).unpacked
+    assert one.bytes == found.only([TARGET.id]).total_of(TARGET.id).bytes
+    assert both.bytes == one.bytes + 2000 + 100 + 1  # torch, triton and filelock again; NVIDIA's lie below
+
+
 def test_parts_of_a_wheel_weigh_together_what_it_weighs() -> None:
     """However many are planned."""
     target = replace(TARGET, publish_target=PublishTarget(id="small", max_layer_bytes=1_000_000))

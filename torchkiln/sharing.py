@@ -102,6 +102,15 @@ class Family:
         return total(self.layers.values())
 
     @property
+    def unpacked(self) -> Weight:
+        """What an engine fetches to unpack all rows: it knows an unpacked layer by all below it (config.md, ChainID).
+
+        So each layer counts once for every different stack that it lies on.
+        """
+        stacks = {keys[:height] for keys in self.keys.values() for height in range(1, len(keys) + 1)}
+        return total(self.layers[stack[-1]] for stack in stacks)
+
+    @property
     def ratio(self) -> float:
         """How many times as much the rows would weigh if they shared nothing."""
         return self.summed.bytes / self.unique.bytes if self.unique.bytes else 1.0
@@ -227,6 +236,7 @@ def to_json_of(found: Family) -> dict[str, Any]:
         "rows": rows,
         "total": found.summed.to_json(),
         "unique": found.unique.to_json(),
+        "unpacked": found.unpacked.to_json(),
         "ratio": round(found.ratio, 2),
         "left_out": [
             {"target": name, "reason": why.what, "remedy": why.remedy} for name, why in found.left_out.items()

@@ -90,7 +90,8 @@ def family(found: Family) -> Table:
 def family_said(found: Family) -> str:
     """What the rows weigh together, what sharing saves, and which rows could not be planned."""
     once = f", {_told(found.unique)} with each layer counted once ({found.ratio:.1f} times less)"
-    saved = once if len(found.plans) > 1 else ""
+    engine = f"; an engine that unpacks all rows fetches {_told(found.unpacked)}"
+    saved = once + engine if len(found.plans) > 1 else ""
     told = f"{_rows(len(found.plans))}: {_told(found.summed)} in all{saved}. {LEGEND}"
     return "\n".join((told, *_left_out(found)))
 
@@ -108,5 +109,5 @@ WORDS = {
     "LockError": "without a lock that fits (./inv lock)",
     "StaleLockError": "with a stale lock (./inv lock)",
     "MatrixError": "refused by lint (./inv matrix)",
-    "PlanError": "too many layers",
+    "PlanError": "too many layers, or too large ones",
 }
