@@ -13,6 +13,7 @@ from torchkiln.layers.base import debian
 from torchkiln.lock import baselock, lockfile
 from torchkiln.lock.lockfile import Inputs
 from torchkiln.matrix.target import Base
+from torchkiln.oci.compression import GZIP
 from torchkiln.oci.image import Config
 from torchkiln.plan import ImagePlan
 from torchkiln.project import Project
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from torchkiln.home import Home
     from torchkiln.lock.lockfile import Lock, Pin
+    from torchkiln.oci.compression import Compression
     from torchkiln.oci.image import Image, Layer
     from torchkiln.specs import LayerSpec
 
@@ -42,6 +44,7 @@ class Row:
     lock: Lock
     base: BaseSpec = BASE
     stages: dict[str, float] = field(default_factory=dict)
+    compression: Compression = GZIP
 
     @property
     def plan(self) -> ImagePlan:
@@ -58,6 +61,7 @@ class Row:
                 replace(suite.spec(self.project.suite), expectation=b"{}"),
             ),
             config=Config(),
+            compression=self.compression,
         )
 
     def assemble(

@@ -54,7 +54,8 @@ def needed_here(plan: ImagePlan, missing: Collection[str], found: Mapping[str, L
     made = [spec for key, spec in zip(plan.keys, plan.layers, strict=True) if key in missing]
     if not any(isinstance(spec, BytecodeSpec | AdoptionSpec) for spec in made):
         return {}
-    return {spec.key: found[spec.key] for spec in making.bases(plan) if spec.key in found}
+    base = {key for key, spec in zip(plan.keys, plan.layers, strict=True) if spec in making.bases(plan)}
+    return {key: found[key] for key in base if key in found}
 
 
 def index(registry: Registry, plan: ImagePlan, image: Image, lock: Lock) -> None:

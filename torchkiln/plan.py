@@ -24,7 +24,7 @@ from torchkiln.specs import (
     SuiteSpec,
     ToolkitSpec,
     WheelSpec,
-    compressed_key,
+    key_in_image,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ImagePlan:
     @property
     def keys(self) -> tuple[str, ...]:
         """Of the layers as the image has them, lowest first."""
-        return tuple(compressed_key(spec.key, self.compression) for spec in self.layers)
+        return tuple(key_in_image(spec, self.compression) for spec in self.layers)
 
 
 def has_toolkit(target: Target) -> bool:

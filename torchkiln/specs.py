@@ -250,3 +250,8 @@ class ToolkitSpec:
 
 
 LayerSpec = BaseSpec | ForeignSpec | AdoptionSpec | WheelSpec | BytecodeSpec | EnvironmentSpec | ToolkitSpec | SuiteSpec
+
+
+def key_in_image(spec: LayerSpec, compression: Compression) -> str:
+    """The key of a layer as an image of that compression has it: what others made stays as it is."""
+    return spec.key if isinstance(spec, ForeignSpec) else compressed_key(spec.key, compression)

@@ -46,12 +46,18 @@ def assemble(
     """The image of a plan, and the plan as it was carried out.
 
     `stages` is told the seconds of each kind of work, which overlap. `verify` makes and hashes all but the base anew.
-    `remote` are layers by key that lie elsewhere and need not be made; `made` is told of each layer as it is there,
-    with what it was made from, in this thread; one that turned out empty will not be in the image.
+    `remote` are layers by key, as the image has them, that lie elsewhere and need not be made; `made` is told of each
+    as it is there, with what it was made from, in this thread; one that turned out empty will not be in the image.
     """
     with project.home.lock("assemble"):  # a second build waits, and then finds the layers it shares
         locked, told = layerlock.read(project.layer_lock), Stages(seconds=stages)
-        ledger = Ledger(project=project, locked=locked, remote={} if verify else remote, verify=verify)
+        ledger = Ledger(
+            project=project,
+            locked=locked,
+            remote={} if verify else remote,
+            verify=verify,
+            compression=plan.compression,
+        )
         layers: dict[str, tuple[LayerSpec, Layer]] = {}
         with together.evicting(project, lock):
             together.fit(plan, lock, ledger, told)

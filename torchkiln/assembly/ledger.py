@@ -8,17 +8,19 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from torchkiln.lock import layerlock
+from torchkiln.oci.compression import GZIP
 from torchkiln.oci.image import recorded
-from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec
+from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec, key_in_image
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torchkiln.oci.compression import Compression
     from torchkiln.oci.image import Layer
     from torchkiln.project import Project
     from torchkiln.specs import LayerSpec
 
-TOOLS = ("isal", "zlib-ng", "deflate")
+TOOLS = ("isal", "zlib-ng", "deflate", "backports.zstd")
 """Packages whose versions could play a part in a layer's bytes, though none should."""
 
 
@@ -31,34 +33,51 @@ class Ledger:
     remote: Mapping[str, Layer]
     verify: bool
     """Whether everything is made anew, in the slow way that checks all of it."""
+    compression: Compression = GZIP
+    """Of the image's layers, which are made as gzip first."""
+
+    def key(self, spec: LayerSpec) -> str:
+        """Of a layer as the image has it."""
+        return key_in_image(spec, self.compression)
 
     def find(self, spec: LayerSpec) -> Layer | None:
-        """A layer that was made before and is still in the store, or lies elsewhere; the base keeps its own account.
+        """A layer as the image has it, that was made before and is still in the store, or lies elsewhere.
 
-        One that the lock knows otherwise is none: it is made again, and then judged.
+        One that the lock knows otherwise is none: it is made again, and then judged. The base keeps its own account.
         """
+        return self._found(spec, self.key(spec))
+
+    def find_gzip(self, spec: LayerSpec) -> Layer | None:
+        """The same of a layer as it is made."""
+        return self._found(spec, spec.key)
+
+    def spares(self, spec: LayerSpec) -> bool:
+        """Whether nobody needs what a layer is made from."""
+        return self.find(spec) is not None or self.find_gzip(spec) is not None
+
+    def _found(self, spec: LayerSpec, key: str) -> Layer | None:
         if self.verify:
             return None
-        locked = self.locked.get(spec.key)
+        locked = self.locked.get(key) or self.locked.get(spec.key)
         if locked and locked.empty:
             return locked  # no image will hold it, so nobody needs its bytes
-        own = isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec)
-        layer = None if own else recorded(self.project.home.lookup(spec.key))
+        own = key == spec.key and isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec)
+        layer = None if own else recorded(self.project.home.lookup(key))
         if layer is None or not self.project.store.has(layer.descriptor):
-            return self.remote.get(spec.key)
-        return layer if locked is None or layerlock.same(locked, layer) else None
+            return self.remote.get(key)
+        return layer if key not in self.locked or layerlock.same(self.locked[key], layer) else None
 
     def expected(self, spec: LayerSpec) -> Layer | None:
         """The layer as it is locked, which spares its maker to check what it is made from."""
         return None if self.verify else self.locked.get(spec.key)
 
-    def hold(self, spec: LayerSpec, layer: Layer) -> None:
-        """LayerMismatchError for a layer that is not the one that is locked."""
-        layerlock.hold(self.locked, spec.key, layer, versions=versions(spec))
+    def hold(self, spec: LayerSpec, layer: Layer, key: str = "") -> None:
+        """LayerMismatchError for a layer that is not the one that is locked, by its spec's key or another one."""
+        layerlock.hold(self.locked, key or spec.key, layer, versions=versions(spec))
 
-    def record(self, spec: LayerSpec, layer: Layer) -> None:
-        """Remember a layer that was made."""
-        self.project.home.record(spec.key, layer.to_json())
+    def record(self, spec: LayerSpec, layer: Layer, key: str = "") -> None:
+        """Remember a layer that was made, by its spec's key or another one."""
+        self.project.home.record(key or spec.key, layer.to_json())
 
 
 def versions(spec: LayerSpec) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchkiln.assembly import together
 from torchkiln.assembly.arrival import arriving
-from torchkiln.layers import bytecode, environment, pool, suite, toolkit, wheel
+from torchkiln.layers import bytecode, environment, pool, recompress, suite, toolkit, wheel
 from torchkiln.layers.base import BaseResult, debian, table
 from torchkiln.oci.image import recorded
 from torchkiln.specs import (
@@ -68,6 +68,10 @@ class Inputs:
     compilers: Executor
     turns: threading.Semaphore
     """Bounds how many layers of bytecode are in memory."""
+    presses: threading.Semaphore
+    """Bounds how many layers are compressed at a time."""
+    stop: threading.Event
+    """Nobody needs any more what is being compressed."""
 
 
 @contextmanager
@@ -75,7 +79,9 @@ def inputs(plan: ImagePlan, lock: Lock, ledger: Ledger, stages: Stages, *, froze
     """Begin to fetch and to make the base, as far as anything is missing; leaving ends all of it."""
     project, cores = ledger.project, len(os.sched_getaffinity(0))
     with ExitStack() as stack:
-        base = _remote_base(plan, ledger) or stack.enter_context(base_of(project, plan, frozen=frozen, stages=stages))
+        base = _other_base(plan, ledger) or stack.enter_context(base_of(project, plan, frozen=frozen, stages=stages))
+        stop = threading.Event()
+        stack.callback(stop.set)
         place = bases(plan)[0].base.interpreter
         yield Inputs(
             project=project,
@@ -88,27 +94,54 @@ def inputs(plan: ImagePlan, lock: Lock, ledger: Ledger, stages: Stages, *, froze
             converters=stack.enter_context(pool.started(wheel.job)),
             compilers=stack.enter_context(_ending(ThreadPoolExecutor(cores))),
             turns=threading.Semaphore(cores),
+            presses=threading.Semaphore(recompress.at_once()),
+            stop=stop,
         )
 
 
 def layer(spec: LayerSpec, given: Inputs) -> tuple[LayerSpec, Layer]:
-    """The layer of a spec, and the spec as it was carried out: the archive may have moved on from the base's lock.
+    """The layer of a spec as the image has it, and the spec as it was carried out.
 
-    LayerMismatchError if it is not the locked one; then it is not recorded.
+    The archive may have moved on from the base's lock. LayerMismatchError if it is not the locked layer; then it is not
+    recorded.
     """
+    own: Layer | None = None
     if isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec):
-        made = given.base().layers[given.parts.index(spec)]
-        spec = _as_made(spec, made, given)
-        given.ledger.hold(spec, made)
-        return spec, made
-    if isinstance(spec, BytecodeSpec):
+        own = given.base().layers[given.parts.index(spec)]
+        spec = _as_made(spec, own, given)
+    elif isinstance(spec, BytecodeSpec):
         spec = replace(spec, python=given.base().packages.python or spec.python)
     found = given.ledger.find(spec)
+    if found is None:
+        found = _compressed(spec, _gzip(spec, given) if own is None else _held(spec, own, given), given)
+    return spec, found
+
+
+def _held(spec: LayerSpec, layer: Layer, given: Inputs) -> Layer:
+    given.ledger.hold(spec, layer)
+    return layer
+
+
+def _gzip(spec: LayerSpec, given: Inputs) -> Layer:
+    """The layer as it is made first, whatever the image's compression."""
+    found = given.ledger.find_gzip(spec)
     if found is None:
         found = _made(spec, given)
         given.ledger.hold(spec, found)
         given.ledger.record(spec, found)
-    return spec, found
+    return found
+
+
+def _compressed(spec: LayerSpec, layer: Layer, given: Inputs) -> Layer:
+    """The layer as the image has it; one that is empty, or that others made, stays as it is."""
+    key = given.ledger.key(spec)
+    if key == spec.key or layer.empty:
+        return layer
+    with given.presses, given.stages.piece("compress"):
+        found = recompress.recompress(given.project.store, layer, given.ledger.compression, stop=given.stop)
+    given.ledger.hold(spec, found, key)
+    given.ledger.record(spec, found, key)
+    return found
 
 
 def _made(spec: LayerSpec, given: Inputs) -> Layer:
@@ -136,7 +169,7 @@ def needed(plan: ImagePlan, lock: Lock, ledger: Ledger) -> list[Pin]:
     if not together.known(ledger.project, plan, lock):
         return list(lock.pins)
     made_of = [spec for spec in plan.layers if isinstance(spec, WheelSpec | BytecodeSpec | ToolkitSpec)]
-    missing = {pin for spec in made_of if ledger.find(spec) is None for pin in spec.pins}
+    missing = {pin for spec in made_of if not ledger.spares(spec) for pin in spec.pins}
     return [pin for pin in lock.pins if pin in missing]
 
 
@@ -175,17 +208,27 @@ def _at_hand(project: Project, spec: BasePart) -> bool:
     return layer is not None and project.store.has(layer.descriptor)
 
 
-def _remote_base(plan: ImagePlan, ledger: Ledger) -> Callable[[], BaseResult] | None:
-    """A base that lies elsewhere, if nothing has to be compiled by its interpreter."""
+def _other_base(plan: ImagePlan, ledger: Ledger) -> Callable[[], BaseResult] | None:
+    """A base that need not be made: one that lies elsewhere, if nothing has to be compiled by its interpreter.
+
+    Or one that is here, but only in the image's compression.
+    """
     *_, top = bases(plan)
-    layers = tuple(ledger.remote[spec.key] for spec in bases(plan) if spec.key in ledger.remote)
+    layers = [layer for spec in bases(plan) if (layer := _as_in_image(spec, ledger)) is not None]
     compiled = [spec for spec in plan.layers if isinstance(spec, BytecodeSpec)]
     if len(layers) < len(bases(plan)) or isinstance(top, ForeignSpec):
         return None
-    if any(ledger.find(spec) is None for spec in compiled):
+    here = all(ledger.project.store.has(layer.descriptor) for layer in layers)
+    if not here and not all(ledger.spares(spec) for spec in compiled):
         return None
-    result = BaseResult(layers=layers, packages=top.lock)
+    result = BaseResult(layers=tuple(layers), packages=top.lock)
     return lambda: result
+
+
+def _as_in_image(spec: BasePart, ledger: Ledger) -> Layer | None:
+    if isinstance(spec, ForeignSpec) and ledger.project.store.has(spec.layer.descriptor):
+        return replace(spec.layer, title=spec.title)
+    return ledger.find(spec)
 
 
 def _interpreter(project: Project, plan: ImagePlan, base: Callable[[], BaseResult], place: str) -> Interpreter:

@@ -55,7 +55,7 @@ def fit(plan: ImagePlan, lock: Lock, ledger: Ledger, stages: Stages) -> None:
     So nothing is made of a row that can't be.
     """
     split = [spec for spec in plan.layers if isinstance(spec, WheelSpec) and spec.part]
-    if any(ledger.find(spec) is None for spec in split):
+    if not all(ledger.spares(spec) for spec in split):
         pins = list(dict.fromkeys(pin for spec in split for pin in spec.pins))
         with arriving(ledger.project, lock, pins, stages) as wheels:
             parts.check(split, wheels.of(pins))
