@@ -51,6 +51,20 @@ def test_parts_together_are_the_wheel(tmp_path: Path) -> None:
     assert [spec.title for spec in specs[:2]] == ["toy 1.0, part 1", "toy 1.0, part 2"]
 
 
+def test_golden_parts(tmp_path: Path) -> None:
+    """Which files a part holds never changes silently: a change here needs a new Part.FORMAT, or WheelSpec.FORMAT."""
+    whole, paths = toys.spec(Path(__file__).parents[1] / "golden" / "golden-1.0-py3-none-any.whl")
+    made = [
+        wheel.build(Store(tmp_path), replace(whole, part=Part(number=number, max_bytes=12_000)), paths)
+        for number in (1, 2, 3)
+    ]
+    assert [layer.descriptor.digest for layer in made[:2]] == [
+        "sha256:7b1e0e6381b9f7546dc286834d40db7ff780fe5d44eb6ad379e66c891121b131",
+        "sha256:b255b23b5e148777f482f4f112aa6a1bd6c1adbcf109be8965b31a6097da1902",
+    ]
+    assert made[2].empty
+
+
 def test_parts_are_made_in_parallel_like_other_layers(tmp_path: Path) -> None:
     """Each part is a job of its own, with the bytes that it has alone."""
     path = toys.make_wheel(tmp_path, files=FILES)
