@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from tests import rawlayers
 from tests.rawlayers import MOMENT, Member, file, folder, hard_link, layer, listing, symlink
 from torchkiln import rootfs
-from torchkiln.errors import ImageError
+from torchkiln.errors import HostError, ImageError
 from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
@@ -333,6 +334,21 @@ def test_a_bomb(home: Home, store: Store) -> None:
     with pytest.raises(ImageError, match="unpacks to more than the stated 2097152 bytes"):
         rootfs.unpack(home, store, replace(bomb, unpacked_size=2 << 20))
     assert leftovers(home) == []
+
+
+def test_what_cannot_be_written(home: Home, store: Store) -> None:
+    """A file that this machine has no room for is the machine's fault, not the layer's, and leaves nothing."""
+    large = layer(store, file("a", b"1"), file("b", os.urandom(1 << 20)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, hard))
+    try:
+        with pytest.raises(HostError, match="cannot be unpacked: File too large") as caught:
+            rootfs.unpack(home, store, large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.where == str(home.rootfs)
+    assert leftovers(home) == []
+    assert (rootfs.unpack(home, store, large) / "b").stat().st_size == 1 << 20
 
 
 KILLED = """

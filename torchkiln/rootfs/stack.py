@@ -34,9 +34,9 @@ def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
             _merge(target / layers.TREE, trees)
         except OSError as error:
             raise HostError(
-                f"{len(stack)} layers cannot be merged: {error.strerror}",
-                where=str(error.filename or home.rootfs),
-                remedy="set TORCHKILN_HOME to a file system with hard links and free space",
+                f"{len(stack)} layers cannot be merged: {error.strerror} {error.filename or ''}".rstrip(),
+                where=str(home.rootfs),
+                remedy="./inv gc, or set TORCHKILN_HOME to a file system with hard links and free space",
             ) from error
 
     return layers.once(home, home.rootfs / "stacks" / name, f"stack-{name}", write) / layers.TREE

@@ -108,8 +108,8 @@ def unpack(home: Home, store: Store, layer: Layer) -> Path:
             _write(target, store, layer)
         except OSError as error:
             raise HostError(
-                f"layer {layer.diff_id} cannot be unpacked: {error.strerror}",
-                where=str(error.filename or home.rootfs),
+                f"layer {layer.diff_id} cannot be unpacked: {error.strerror} {error.filename or ''}".rstrip(),
+                where=str(home.rootfs),
                 remedy="free disk space or set TORCHKILN_HOME to another disk",
             ) from error
 
