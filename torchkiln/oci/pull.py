@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from torchkiln import console
 from torchkiln.errors import HashMismatchError, HostError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import document as documents
@@ -47,6 +47,8 @@ LAYER_TYPES = {
 LARGEST_CONFIG = 16 << 20
 LARGEST_LAYER, LARGEST_TAR = 64 << 30, 256 << 30
 """Bytes, as it comes and unpacked."""
+WORTH_TELLING = 4 << 20
+"""Bytes of a layer that is told of when it has come."""
 MOST_LAYERS = 127
 """Layers that any engine stacks."""
 
@@ -87,13 +89,28 @@ def pull(
         _check(config, document, manifest, ARCHITECTURES[machine], text)
         blobs = [replace(blob, media_type=LAYER_TYPES[blob.media_type]) for blob in manifest.layers]
         _room(store, blobs)
-        registry.blobs(blobs, store)
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            layers = tuple(pool.map(lambda pair: _measured(store, *pair), zip(blobs, document.diff_ids, strict=True)))
+        layers = _layers(registry, store, list(zip(blobs, document.diff_ids, strict=True)))
         store.put(config, "")
         named = store.put(data, media_type)
     image = Image(config=document.config, layers=layers)
     return Pulled(image=image, manifest=named, config=manifest.config.digest)
+
+
+def _layers(registry: Registry, store: Store, wanted: Sequence[tuple[Descriptor, Digest]]) -> tuple[Layer, ...]:
+    """Each is read as soon as it is there, while others come, the largest first; the first failure ends all."""
+    largest = sorted(wanted, key=lambda pair: -pair[0].size)
+    each = {(blob.digest, diff_id): blob for blob, diff_id in largest}  # an image may have a layer twice
+    with registry.threads() as pool:
+        jobs = {known: pool.submit(_layer, registry, store, blob, known[1]) for known, blob in each.items()}
+        for number, done in enumerate(as_completed(jobs.values()), start=1):
+            if (size := done.result().descriptor.size) >= WORTH_TELLING or number == len(jobs):
+                console.note(f"{size / 1e6:.1f} MB ({number} of {len(jobs)})")
+        return tuple(jobs[blob.digest, diff_id].result() for blob, diff_id in wanted)
+
+
+def _layer(registry: Registry, store: Store, blob: Descriptor, diff_id: Digest) -> Layer:
+    registry.blob(blob, store)
+    return _measured(store, blob, diff_id)
 
 
 def _room(store: Store, blobs: Sequence[Descriptor]) -> None:
