@@ -15,6 +15,7 @@ from torchkiln import home as homes
 from torchkiln.errors import HashMismatchError
 from torchkiln.lock import layerlock
 from torchkiln.oci import layerindex, remote
+from torchkiln.oci.compression import Compression
 from torchkiln.oci.image import manifest_descriptor
 from torchkiln.oci.push import pushing
 from torchkiln.specs import BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
@@ -55,11 +56,11 @@ class Shop:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(layerlock.render(known))
 
-    def elsewhere(self, *wheels: str) -> Row:
+    def elsewhere(self, *wheels: str, at: str = "second") -> Row:
         """The same row on a machine that has nothing, with these wheels in reach."""
         for name in wheels:
             wheel(self.root, name)
-        fresh = homes.prepare(homes.Home(self.root / "fresh"))
+        fresh = homes.prepare(homes.Home(self.root / at))
         environment = {"TORCHKILN_FIND_LINKS": str(self.root), "UV_INDEX_URL": "http://127.0.0.1:9", **NOBODY}
         return replace(self.row, project=replace(self.row.project, home=fresh, environment=environment), stages={})
 
@@ -190,6 +191,25 @@ def test_other_bytes_for_a_locked_layer_end_the_build(shop: Shop) -> None:
     with pytest.raises(HashMismatchError):
         composed(shop, row, here=True)
     assert not row.project.store.has(blob)
+
+
+def test_a_compression_that_is_not_there_is_made_from_the_other(shop: Shop) -> None:
+    """Layers come as gzip and become zstd here, none from its wheel; pushed and indexed, they are found as such."""
+    shop.lock()
+    row = replace(shop.elsewhere(), compression=Compression(kind="zstd", level=3))
+    with lending(shop, row) as found:
+        layers = composition.compose(row.project, row.plan, row.lock, found, here=False, frozen=True)
+    assert layers == {}
+    plan, image = row.assemble()
+    assert set(row.stages) == {"compress"}
+    assert [layer.diff_id for layer in image.layers] == [layer.diff_id for layer in shop.image.layers]
+    with pushing(f"{shop.where}:zstd", row.project.store, environment=NOBODY) as pusher:
+        pusher.finish(image)
+        composition.index(pusher.delivery.registry, plan, image, row.lock)
+    third = replace(shop.elsewhere(at="third"), compression=row.compression)
+    assert manifest_descriptor(composed(shop, third)) == manifest_descriptor(image)
+    assert set(third.stages) == {"compress"}  # of the small ones, that nobody is asked for
+    assert not third.project.store.has(shop.image.layers[0].descriptor)
 
 
 @pytest.mark.parametrize("kind", [WheelSpec, BytecodeSpec])

@@ -12,7 +12,7 @@ from torchkiln.oci.image import recorded
 from torchkiln.specs import AdoptionSpec, BytecodeSpec, EnvironmentSpec, ForeignSpec, SuiteSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from torchkiln.lock.lockfile import Lock
     from torchkiln.oci.image import Image, Layer
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchkiln.oci.remote import Remote
     from torchkiln.plan import ImagePlan
     from torchkiln.project import Project
+    from torchkiln.specs import LayerSpec
 
 CHEAP = (EnvironmentSpec, SuiteSpec)
 """Made of nothing in an instant: nobody is asked for them."""
@@ -34,27 +35,30 @@ def compose(
     takes only what a lock knows. FetchError if the registry can't be had, HashMismatchError if it serves other bytes
     than those of a layer that a lock knows.
     """
+    locked = {**layerlock.read(project.layer_lock), **_foreign(plan)}
     wanted = _wanted(project, plan)
+    tars = {key: locked[spec.key].diff_id for key, spec in _keyed(plan) if spec.key in locked}
     with step(f"look for {len(wanted)} layers in {remote.registry.where}"):
-        found = remote.find(wanted, {**layerlock.read(project.layer_lock), **_foreign(plan)}, strict=frozen)
-        size = sum(layer.descriptor.size for layer in found.values())
-        note(f"{len(found)} of them are there: {size / 1e9:.2f} GB that need not be made")
-    needed = found if here else needed_here(plan, wanted.keys() - found.keys(), found)
-    with step(f"bring {len(needed)} of them here"):
-        remote.bring(needed.values())
-    for key, layer in found.items():
+        found = remote.find(wanted, locked, tars=tars, strict=frozen)
+        lesser = remote.find(_made_first(project, plan, wanted.keys() - found.keys()), locked, strict=frozen)
+        size = sum(layer.descriptor.size for layer in (*found.values(), *lesser.values()))
+        note(f"{len(found) + len(lesser)} of them are there: {size / 1e9:.2f} GB that need not be made")
+    missing = [spec for key, spec in _keyed(plan) if key in wanted and key not in found and spec.key not in lesser]
+    needed = found if here else needed_here(plan, missing, found)
+    with step(f"bring {len(needed) + len(lesser)} of them here"):
+        remote.bring([*needed.values(), *lesser.values()])
+    for key, layer in (*found.items(), *lesser.items()):
         if project.store.has(layer.descriptor):
             project.home.record(key, layer.to_json())
     _compared(project, plan, lock, remote.registry)
     return {key: layer for key, layer in found.items() if not project.store.has(layer.descriptor)}
 
 
-def needed_here(plan: ImagePlan, missing: Collection[str], found: Mapping[str, Layer]) -> dict[str, Layer]:
+def needed_here(plan: ImagePlan, missing: Iterable[LayerSpec], found: Mapping[str, Layer]) -> dict[str, Layer]:
     """What must be brought though it need not be made: the base, for its interpreter, or to be completed."""
-    made = [spec for key, spec in zip(plan.keys, plan.layers, strict=True) if key in missing]
-    if not any(isinstance(spec, BytecodeSpec | AdoptionSpec) for spec in made):
+    if not any(isinstance(spec, BytecodeSpec | AdoptionSpec) for spec in missing):
         return {}
-    base = {key for key, spec in zip(plan.keys, plan.layers, strict=True) if spec in making.bases(plan)}
+    base = {key for key, spec in _keyed(plan) if spec in making.bases(plan)}
     return {key: found[key] for key in base if key in found}
 
 
@@ -83,10 +87,23 @@ def _compared(project: Project, plan: ImagePlan, lock: Lock, registry: Registry)
         note(f"nobody has pushed the wheels of {plan.target} together: they are fetched once, to compare them")
 
 
+def _keyed(plan: ImagePlan) -> Iterable[tuple[str, LayerSpec]]:
+    """What layers are made from, by their keys in the image."""
+    return zip(plan.keys, plan.layers, strict=True)
+
+
 def _wanted(project: Project, plan: ImagePlan) -> dict[str, str]:
     """The layers that are neither here nor cheap: titles by key."""
-    planned = zip(plan.keys, plan.layers, strict=True)
-    return {key: spec.title for key, spec in planned if not isinstance(spec, CHEAP) and not _here(project, key)}
+    return {key: spec.title for key, spec in _keyed(plan) if not isinstance(spec, CHEAP) and not _here(project, key)}
+
+
+def _made_first(project: Project, plan: ImagePlan, missing: Collection[str]) -> dict[str, str]:
+    """The same layers as gzip, from which those of another compression are made: titles by key."""
+    return {
+        spec.key: spec.title
+        for key, spec in _keyed(plan)
+        if key in missing and key != spec.key and not _here(project, spec.key)
+    }
 
 
 def _here(project: Project, key: str) -> bool:

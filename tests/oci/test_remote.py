@@ -137,6 +137,20 @@ def test_a_claim_that_does_not_hold_is_told_and_not_used(
     assert f"{TITLES[KEY]}: what {toy.host}/{REPOSITORY} has" in capsys.readouterr().err.replace("\n", " ")
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_claim_must_be_of_the_tar_that_is_known(
+    toy: Toy, store: Store, capsys: pytest.CaptureFixture[str], *, strict: bool
+) -> None:
+    """As that of another compression: then it is as good as locked; another tar, though whole, isn't even fetched."""
+    claim(toy, layer(EVIL))
+    claim(toy, layer(), OTHER)
+    tars = {key: layer().diff_id for key in TITLES}
+    with at(toy, store) as found:
+        assert found.find(TITLES, {}, tars=tars, strict=strict) == {OTHER: layer(title=TITLES[OTHER])}
+    assert not store.has(layer(EVIL).descriptor)
+    assert "is not used: its entry states" in capsys.readouterr().err
+
+
 def test_a_claim_whose_blob_is_gone_is_not_used(toy: Toy, store: Store) -> None:
     """A registry may have collected it: then the layer is made, and that is no error."""
     claim(toy, layer(tar({"opt/two": b"2"})))

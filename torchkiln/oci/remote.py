@@ -2,13 +2,15 @@
 
 Nothing is believed. A layer that a lock knows is taken by its digest, which says what it holds, whoever serves it. Any
 other is somebody's claim: it is fetched and read to its end, and used only if it holds what its entry states. That
-makes it whole, not honest: what no lock knows is as good as those who may write to the repository.
+makes it whole, and honest too if a lock knows the diff_id, as that of another compression. Else it is as good as those
+who may write to the repository.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
 from torchkiln import console
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from io import BufferedReader
 
+    from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Layer
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.store import Store
@@ -33,14 +36,22 @@ class Remote:
     registry: Registry
     store: Store
 
-    def find(self, wanted: Mapping[str, str], locked: Mapping[str, Layer], *, strict: bool = False) -> dict[str, Layer]:
+    def find(
+        self,
+        wanted: Mapping[str, str],
+        locked: Mapping[str, Layer],
+        *,
+        tars: Mapping[str, Digest] = MappingProxyType({}),
+        strict: bool = False,
+    ) -> dict[str, Layer]:
         """Those layers of `wanted`, titles by key, that the repository has and that may be used.
 
-        What `locked` knows stays where it is; all else is in the store after, or with `strict` is not asked for.
-        FetchError if the registry can't be had.
+        What `locked` knows stays where it is; all else is in the store after. Of what `tars` has by key at least the
+        diff_id is known; with `strict` nothing else is asked for. FetchError if the registry can't be had.
         """
         known = {key: locked[key] for key in wanted if key in locked}
-        claimed = {} if strict else layerindex.lookup(self.registry, wanted.keys() - known.keys())
+        asked = wanted.keys() - known.keys()
+        claimed = self._plausible(layerindex.lookup(self.registry, asked & tars.keys() if strict else asked), tars)
         with self.registry.threads() as pool:
             # one that holds nothing gets into no image, and so nobody has pushed it
             there = pool.map(lambda layer: layer.empty or self._there(layer), known.values())
@@ -57,6 +68,15 @@ class Remote:
     def _there(self, layer: Layer) -> bool:
         blob = layer.descriptor
         return self.store.has(blob) or self.registry.size(blob) == blob.size
+
+    def _plausible(self, claimed: Mapping[str, Layer], tars: Mapping[str, Digest]) -> dict[str, Layer]:
+        """Claims that do not contradict what is known."""
+        return {
+            key: layer
+            for key, layer in claimed.items()
+            if tars.get(key, layer.diff_id) == layer.diff_id
+            or self._refused(layer, f"its entry states {layer.diff_id}, a lock {tars[key]}")
+        }
 
     def _whole(self, layer: Layer) -> bool:
         """Whether a claim holds; what does not is told, unless its blob was collected meanwhile."""
