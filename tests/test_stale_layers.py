@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,15 @@ import pytest
 
 from tests import assembling, toys
 from tests.assembling import BASE
-from torchkiln import assembly, specs
+from tests.kiln import ROOT
+from torchkiln import assembly, plan, specs
 from torchkiln.errors import PlanError
+from torchkiln.layers import suite
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.lock import baselock
+from torchkiln.matrix import schema
+from torchkiln.matrix.publishing import ANY, PublishTarget
+from torchkiln.matrix.target import publishing
 from torchkiln.specs import BytecodeSpec, EnvironmentSpec, Part, SuiteSpec, WheelSpec
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from torchkiln.plan import ImagePlan
     from torchkiln.specs import LayerSpec
 
+FAMILY = schema.load(ROOT / "matrix.yaml")
 MADE = (WheelSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec)
 """The kinds that assembly itself looks up; the base keeps its own account, and is tested with it."""
 
@@ -137,6 +144,28 @@ def test_a_file_too_big_for_any_layer_ends_a_build_before_it_begins(home: Home, 
     assert "at most 40000 bytes" in raised.value.what
     assert set((home.store / "blobs" / "sha256").iterdir()) == before
     assert not [path for path in home.index.iterdir() if not path.name.startswith("base-")]
+
+
+def test_an_image_keeps_to_the_limits_of_its_publish_target(home: Home, tmp_path: Path) -> None:
+    """From the plan to the layers: every one is small enough, they are few enough, and together hold the same files."""
+    noise = {f"one/{name}.bin": random.Random(name).randbytes(40_000) for name in "abcdef"}  # noqa: S311  incompressible
+    big = toys.make_wheel(tmp_path / "wheels", "one", files={**noise, "one/__init__.py": "x = 1\n"})
+    small = [toys.make_wheel(tmp_path / "wheels", f"small{number}") for number in range(9)]
+    row = of_disk(home, tmp_path, big, *small)
+    target = replace(FAMILY.targets[0], base=BASE.base)
+    files = []
+    for place in (ANY, PublishTarget(id="mine", max_layers=20, max_layer_bytes=100_000)):
+        shipped = replace(suite.spec(row.project.suite), expectation=b"{}")
+        planned = plan.plan(publishing(target, place), row.lock, BASE.lock, shipped, recipe=BASE.recipe)
+        carried_out, image = assembled(row, planned)
+        assert len(image.layers) <= place.max_layers
+        assert all(layer.descriptor.size <= (place.max_layer_bytes or 1 << 30) for layer in image.layers)
+        assert any(isinstance(spec, WheelSpec) and spec.part for spec in carried_out.layers) is (place is not ANY)
+        contents = [toys.unpacked(row.project.store, layer) for layer in image.layers]
+        files.append(
+            sorted((name, data) for held in contents for name, (entry, data) in held.items() if entry.isfile())
+        )
+    assert files[0] == files[1]
 
 
 def test_a_layer_larger_than_allowed_gets_into_no_image(row: Row) -> None:

@@ -82,6 +82,7 @@ def test_a_file_that_fits_in_no_layer_is_refused(tmp_path: Path) -> None:
     assert f"/{toys.SITE}/toy/big.so (200" in raised.value.what
     assert f"at most {LIMIT} bytes" in raised.value.what
     assert "a.bin" not in raised.value.what
+    assert raised.value.where == path.name
     parts.check(part_specs(path, 210_000)[0], paths)
 
 
@@ -89,7 +90,7 @@ def test_parts_that_do_not_suffice_are_refused(tmp_path: Path) -> None:
     """A plan that expected fewer is an error, never a layer that lacks files."""
     specs, paths = part_specs(toys.make_wheel(tmp_path, files=FILES), LIMIT)
     parts.check(specs, paths)
-    with pytest.raises(PlanError, match=f"toy: 3 layers of {LIMIT} bytes are needed, 2 are planned"):
+    with pytest.raises(PlanError, match=f"3 layers of {LIMIT} bytes are needed, 2 are planned"):
         parts.check(specs[:2], paths)
 
 

@@ -50,7 +50,7 @@ def _heading(entry: Entry) -> int:
     return (len(runs(plain)) if len(plain) <= FEW else _compressed(len(plain))) + JOINT
 
 
-def split(files: Iterable[File], max_bytes: int) -> tuple[tuple[str, ...], ...]:
+def split(files: Iterable[File], max_bytes: int, *, where: str = "") -> tuple[tuple[str, ...], ...]:
     """Paths of each part: every file goes into the first part that has room for it and its folders, largest first.
 
     PlanError names every file that is too big for any. The order of the files plays no part.
@@ -70,7 +70,7 @@ def split(files: Iterable[File], max_bytes: int) -> tuple[tuple[str, ...], ...]:
     if too_big:
         told = ", ".join(f"/{path} ({weights[path]} bytes compressed)" for path in too_big[:5])
         more = f" and {len(too_big) - 5} more" if len(too_big) > 5 else ""  # noqa: PLR2004  readable
-        raise PlanError(f"no layer of at most {max_bytes} bytes can hold {told}{more}", remedy=REMEDY)
+        raise PlanError(f"no layer of at most {max_bytes} bytes can hold {told}{more}", where=where, remedy=REMEDY)
     return tuple(tuple(sorted(part.paths)) for part in parts)
 
 
@@ -112,9 +112,8 @@ def check(specs: Iterable[WheelSpec], paths: Mapping[str, Path]) -> None:
         with ExitStack() as stack:
             wheels = [stack.enter_context(members.opened(paths[pin.sha256])) for pin in pins]
             files = {file.path: file for wheel in wheels for file in install.install(wheel).files}
-        needed, limit = len(split(files.values(), parts[0].max_bytes)), max(part.number for part in parts)
+        where, max_bytes = ", ".join(pin.filename for pin in pins), parts[0].max_bytes
+        needed, limit = len(split(files.values(), max_bytes, where=where)), max(part.number for part in parts)
         if needed > limit:
-            names = ", ".join(pin.name for pin in pins)
-            raise PlanError(
-                f"{names}: {needed} layers of {parts[0].max_bytes} bytes are needed, {limit} are planned", remedy=REMEDY
-            )
+            what = f"{needed} layers of {max_bytes} bytes are needed, {limit} are planned"
+            raise PlanError(what, where=where, remedy=REMEDY)
