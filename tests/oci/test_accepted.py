@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,13 @@ from tests.toys import make_wheel, spec, unpacked
 from torchkiln.engines import archive
 from torchkiln.layers import wheel
 from torchkiln.layers.archive import Entry, write_layer
+from torchkiln.layers.recompress import recompress
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import Config, Image, append, manifest_descriptor
+from torchkiln.oci.compression import Compression
+from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE, Config, Image, append, manifest_descriptor
+from torchkiln.oci.load import layout
+from torchkiln.oci.pull import pull
+from torchkiln.oci.push import push
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -148,7 +154,7 @@ def by_podman(store: Store, _: Image, work: Path) -> Iterator[Path]:
 def by_containerd(store: Store, image: Image, work: Path) -> Iterator[Path]:
     """Its importer takes the archive that `docker load` takes."""
     with (work / "image.tar").open("wb") as file:
-        file.writelines(archive.stream(image, store, ["toy:one"]))
+        file.writelines(archive.stream(image, store, ["toy:one"], zstd=True))  # as it is, in whatever form
     socket = work / "containerd.sock"
     (work / "containerd.toml").write_text(
         f'version = 2\nroot = "{work}/root"\nstate = "{work}/state"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
@@ -178,15 +184,76 @@ READERS: dict[str, Callable[[Store, Image, Path], object]] = {
 }
 
 
+def needs(*tools: str) -> None:
+    """Skip without these; fail where everything is required."""
+    missing = [tool for tool in tools if not shutil.which(tool)]
+    if missing:
+        reason = f"{' and '.join(missing)} missing: apt-get install {' '.join(missing)}"
+        pytest.fail(reason) if os.environ.get("TORCHKILN_REQUIRE") else pytest.skip(reason)
+
+
 @pytest.mark.parametrize("tool", READERS)
 def test_another_tool_unpacks_the_same(tool: str, store: Store, image: Image, tmp_path: Path) -> None:
     """Every path with its bytes, mode, owner and target, and nothing else."""
-    if not all(shutil.which(program) for program in (tool, "umoci")):
-        reason = f"{tool} or umoci is missing: apt-get install {tool} umoci"
-        pytest.fail(reason) if os.environ.get("TORCHKILN_REQUIRE") else pytest.skip(reason)
+    needs(tool, "umoci")
     (tmp_path / "work").mkdir()
     with READERS[tool](store, image, tmp_path / "work") as tree:  # type: ignore[attr-defined]
         assert found(tree) == expected(store, image)
+
+
+@pytest.fixture
+def mixed(store: Store, image: Image) -> Image:
+    """The same image with all but its first layer in zstd, as on another's base."""
+    first, *others = image.layers
+    level = Compression(kind="zstd", level=3)
+    made = replace(image, layers=(first, *(recompress(store, layer, level) for layer in others)))
+    store.put_image(made, "toy")
+    return made
+
+
+@pytest.mark.parametrize("tool", ["buildah", "podman", "containerd"])
+def test_another_tool_unpacks_the_same_from_zstd(
+    tool: str, store: Store, image: Image, mixed: Image, tmp_path: Path
+) -> None:
+    """Every path as in the gzip image, from layers in both forms; umoci 0.4 knows no zstd yet."""
+    needs(tool)
+    (tmp_path / "work").mkdir()
+    with READERS[tool](store, mixed, tmp_path / "work") as tree:  # type: ignore[attr-defined]
+        assert found(tree) == expected(store, image)
+
+
+def test_skopeo_keeps_zstd_as_it_is(store: Store, mixed: Image, tmp_path: Path) -> None:
+    """From layout to folder and back: the same digest, types and blobs, each checked on the way; and inspected."""
+    run("skopeo", "copy", "-q", f"oci:{store.root}:toy", f"dir:{tmp_path}/dir")
+    run("skopeo", "copy", "-q", f"dir:{tmp_path}/dir", f"oci:{tmp_path}/copy:toy")
+    assert layout(f"{tmp_path}/copy:toy").image == mixed
+    seen = json.loads(run("skopeo", "inspect", f"oci:{tmp_path}/copy:toy"))
+    assert seen["Digest"] == manifest_descriptor(mixed).digest
+    assert seen["Layers"] == [layer.descriptor.digest for layer in mixed.layers]
+
+
+@pytest.mark.registry
+def test_a_registry_has_zstd_layers(store: Store, mixed: Image, tmp_path: Path) -> None:
+    """Skopeo's copy and our push agree on the digest; skopeo inspects it, and both bring it back as it was."""
+    place = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln-test/zstd"
+    run("skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{store.root}:toy", f"docker://{place}:theirs")
+    pushed = push(mixed, store, f"{place}:ours", environment={})
+    for tag in ("theirs", "ours"):
+        seen = json.loads(run("skopeo", "inspect", "--tls-verify=false", f"docker://{place}:{tag}"))
+        assert (seen["Digest"], seen["Layers"]) == (pushed.digest, [layer.descriptor.digest for layer in mixed.layers])
+        raw = json.loads(run("skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{place}:{tag}"))
+        assert {layer["mediaType"] for layer in raw["layers"]} == {LAYER_TYPE, ZSTD_TYPE}
+    run(
+        "skopeo",
+        "copy",
+        "-q",
+        "--src-tls-verify=false",
+        f"docker://{place}@{pushed.digest}",
+        f"oci:{tmp_path}/back:toy",
+    )
+    assert layout(f"{tmp_path}/back:toy").image == mixed
+    pulled = pull(f"{place}@{pushed.digest}", Store(tmp_path / "pulled"), machine="x86_64", environment={}).image
+    assert [layer.descriptor for layer in pulled.layers] == [layer.descriptor for layer in mixed.layers]
 
 
 def test_the_copy_of_another_tool_is_the_same_image(store: Store, image: Image, tmp_path: Path) -> None:
