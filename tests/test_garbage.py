@@ -32,6 +32,9 @@ def test_named_images_stay_whole(home: Home) -> None:
     wheel = home.wheel("a" * 64, "x.whl")
     wheel.parent.mkdir()
     wheel.write_bytes(b"wheel")
+    remembered = home.boundaries / ("a" * 64)
+    remembered.parent.mkdir()
+    remembered.write_bytes(b"boundaries")
 
     collected = garbage.collect(home)
 
@@ -42,9 +45,11 @@ def test_named_images_stay_whole(home: Home) -> None:
     assert home.lookup("wheel-stray") is None
     assert list(home.temporary.iterdir()) == list(home.rootfs.iterdir()) == []
     assert wheel.exists()
+    assert remembered.exists()
     assert garbage.collect(home) == garbage.Collected(files=0, size=0)
     garbage.collect(home, wheels=True)
     assert not wheel.exists()
+    assert not remembered.exists()
     store.put_image(Image(config=Config(), layers=(kept,)), "row")
 
 

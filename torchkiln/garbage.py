@@ -40,7 +40,7 @@ def needed(store: Store) -> set[Digest]:
 
 
 def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
-    """Paths that may go: temporaries, blobs, index entries, trees, remembered facts; downloaded wheels too if asked."""
+    """Paths that may go: temporaries, blobs, index entries, trees, facts; wheels and their boundaries too if asked."""
     keep = needed(Store(home.store))
     names = {digests.encoded(digest) for digest in keep}
     yield from (home.temporary.iterdir() if home.temporary.is_dir() else ())
@@ -54,7 +54,8 @@ def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
             yield entry
     yield from (home.facts.iterdir() if home.facts.is_dir() else ())  # read again from the layers likewise
     yield from (home.rootfs.iterdir() if home.rootfs.is_dir() else ())  # remade from the layers when next needed
-    yield from (home.wheels.iterdir() if wheels and home.wheels.is_dir() else ())
+    for folder in (home.wheels, home.boundaries) if wheels else ():  # of use with wheels only
+        yield from folder.iterdir() if folder.is_dir() else ()
 
 
 def size_of(path: Path) -> tuple[int, int]:
