@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchkiln.assembly import making, together
+from torchkiln.assembly import bases, together
 from torchkiln.console import note, step, warn
 from torchkiln.lock import layerlock
 from torchkiln.oci import layerindex
@@ -58,7 +58,7 @@ def needed_here(plan: ImagePlan, missing: Iterable[LayerSpec], found: Mapping[st
     """What must be brought though it need not be made: the base, for its interpreter, or to be completed."""
     if not any(isinstance(spec, BytecodeSpec | AdoptionSpec) for spec in missing):
         return {}
-    base = {key for key, spec in _keyed(plan) if spec in making.bases(plan)}
+    base = {key for key, spec in _keyed(plan) if spec in bases.parts(plan)}
     return {key: found[key] for key in base if key in found}
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from torchkiln.assembly import making, together
+from torchkiln.assembly import bases, making, together
 from torchkiln.assembly.ledger import Ledger
 from torchkiln.assembly.stages import Stages
 from torchkiln.lock import layerlock
@@ -83,7 +83,7 @@ def assemble(
 @contextmanager
 def base(project: Project, plan: ImagePlan, *, frozen: bool) -> Iterator[Callable[[], BaseResult]]:
     """Begin to make the base's layers of a plan; what is yielded waits for them."""
-    with making.base_of(project, plan, frozen=frozen, stages=Stages(seconds={})) as made:
+    with bases.made(project, plan, frozen=frozen, stages=Stages(seconds={})) as made:
         yield made
 
 
