@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torchkiln.oci.image import Image, Layer
     from torchkiln.oci.store import Store
 
+MOST_WORKERS = 16
+"""Each holds a folder and all above it open; inflating, hashing and writing release the interpreter's lock."""
+
 
 def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
     """One tree with what a container of these layers, lowest first, would see; made once per stack.
@@ -52,7 +55,7 @@ def tree(home: Home, store: Store, image: Image) -> Iterator[Path]:
 def _unpack_all(home: Home, store: Store, stack: Sequence[Layer]) -> list[Path]:
     """Largest first, so that no worker begins with it last."""
     distinct = {layer.diff_id: layer for layer in sorted(stack, key=lambda layer: -layer.unpacked_size)}
-    workers = min(len(os.sched_getaffinity(0)), len(distinct) or 1)  # inflating, hashing and writing release the lock
+    workers = min(len(os.sched_getaffinity(0)), len(distinct) or 1, MOST_WORKERS)
     with ThreadPoolExecutor(workers) as pool:
         found = dict(
             zip(distinct, pool.map(lambda layer: layers.unpack(home, store, layer), distinct.values()), strict=True)
