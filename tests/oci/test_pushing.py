@@ -103,15 +103,18 @@ def test_another_run_goes_on_where_one_broke_off(toy: Toy, store: Store) -> None
     assert (toy.uploads, list(store.uploads.iterdir())) == ({}, [])
 
 
-@pytest.mark.parametrize("lost", ["upload", "note", "words"])
+@pytest.mark.parametrize("lost", ["upload", "note", "words", "elsewhere", "refused"])
 def test_another_run_begins_anew_where_nothing_is_known(toy: Toy, store: Store, lost: str) -> None:
     """The registry has forgotten the upload, or we have, or what we noted makes no sense."""
     image = broken(toy, store)
     (note,) = store.uploads.iterdir()
     if lost == "upload":
         toy.uploads.clear()
+    elif lost == "refused":
+        toy.faults["status"] = ["403"]
     else:
-        note.write_text("" if lost == "note" else '{"location": "/", "least": []}')
+        texts = {"note": "", "words": '{"location": "/", "least": []}'}
+        note.write_text(texts.get(lost, '{"location": "http://one.example/upload", "least": 0}'))
     with begun(toy, store) as pusher:
         pusher.finish(image)
     assert whole(toy, image)

@@ -171,6 +171,10 @@ class Upload:
             self.doubts += 1
             self.location = location if self.doubts < DOUBTS else ""  # it may never tell
             raise
+        except TorchkilnError:
+            if self.begun:
+                raise
+            return False  # what another run noted is no reason to fail
         self.offset, self.doubts = offset, 0
         return True
 
