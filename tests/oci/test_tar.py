@@ -171,6 +171,7 @@ SPARSE = {b"GNU.sparse.major": b"1", b"GNU.sparse.minor": b"0", b"GNU.sparse.rea
         (b"x" * 100, "ends within a header"),
         (b"x" * 512, "broken header"),
         (header(size=b"%011o\0" % 9) + b"123", "ends within an entry"),
+        (header(size=b"%011o\0" % 3) + b"123", "ends within an entry"),
         (header(size=b"\x80" + (1 << 80).to_bytes(11, "big")), "ends within an entry"),
         (header(size=base256(-512)), "a size or owner that is none"),
         (header(uid=base256(-1, 8)), "a size or owner that is none"),

@@ -116,6 +116,17 @@ def test_links_are_replaced_not_followed(home: Home, store: Store, tmp_path: Pat
     assert (tmp_path / "target").read_text() == "safe"
 
 
+def test_a_hard_link_to_a_link_is_a_link(home: Home, store: Store, tmp_path: Path) -> None:
+    """Not another name for what that one leads to."""
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    one = layer(store, symlink("s", str(secret)), hard_link("h", "s"))
+    for tree in (rootfs.unpack(home, store, one), rootfs.merge(home, store, [one])):
+        assert listing(tree) == {"s": str(secret), "h": str(secret)}
+        assert (tree / "s").lstat().st_ino == (tree / "h").lstat().st_ino
+    assert secret.stat().st_nlink == 1
+
+
 def test_devices_are_left_out(home: Home, store: Store) -> None:
     """Engines supply /dev; a node in a cache folder would be a hole."""
     device = Member(name="dev/sda", kind=tarfile.BLKTYPE)
@@ -322,9 +333,9 @@ def test_sizes_are_bounded(home: Home, store: Store) -> None:
     info.size = 1 << 42
     with pytest.raises(ImageError, match=f"'huge' has {1 << 42} bytes"):
         rootfs.unpack(home, store, layer(store, raw=info.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
-    for stated in (0, 512, good.unpacked_size - 1):
+    for one, stated in ((good, 512), (good, good.unpacked_size - 1), (layer(store, folder("d")), 0)):
         with pytest.raises(ImageError, match="bytes"):
-            rootfs.unpack(home, store, replace(good, unpacked_size=stated))
+            rootfs.unpack(home, store, replace(one, unpacked_size=stated))
     assert leftovers(home) == []
 
 
