@@ -228,10 +228,10 @@ def test_a_real_registry_has_an_index() -> None:
     novel = tar({"etc/new": os.urandom(1 << 10)})
     one, repository = layer(novel), "torchkiln-test/index"
     key = f"wheel-{one.diff_id.removeprefix('sha256:')}"
+    with at(os.environ["TORCHKILN_TEST_REGISTRY"], repository) as registry, pytest.raises(FetchError):
+        layerindex.record(registry, key, one)
     with at(os.environ["TORCHKILN_TEST_REGISTRY"], repository) as registry:
         assert layerindex.lookup(registry, [key]) == {}
-        with pytest.raises(FetchError):
-            layerindex.record(registry, key, one)
         send(registry, one.descriptor, lambda start, stop: iter((novel[start:stop],)))
         assert layerindex.record(registry, key, one)
         assert not layerindex.record(registry, key, one)
