@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import os
 import stat
 import tarfile
@@ -154,16 +153,5 @@ def test_a_failure_is_of_its_layer(home: Home, store: Store) -> None:
     with pytest.raises(ImageError) as caught:
         rootfs.merge(home, store, [*good[:2], bad, *good[2:]])
     assert bad.descriptor.digest in caught.value.where
-    assert list((home.rootfs / "stacks").iterdir()) == list(home.temporary.iterdir()) == []
+    assert list((home.rootfs / "stacks-2").iterdir()) == list(home.temporary.iterdir()) == []
     assert listing(rootfs.merge(home, store, good)) == {"0": "1", "1": "1", "2": "1", "3": "1"}
-
-
-def test_a_tree_of_another_form_is_made_anew(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an earlier Torchkiln wrote under the same name is not read."""
-    one = layer(store, file("a", b"1"))
-    with monkeypatch.context() as patch:
-        patch.setattr(importlib.import_module("torchkiln.rootfs.unpack"), "FORMAT", "0 ")
-        tree = rootfs.unpack(home, store, one)
-    (tree.parent / "layer.json").write_text("{}")
-    (tree / "a").unlink()
-    assert listing(rootfs.merge(home, store, [one])) == {"a": "1"}

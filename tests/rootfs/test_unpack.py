@@ -153,7 +153,7 @@ def test_content_must_be_what_the_diff_id_names(home: Home, store: Store) -> Non
         with pytest.raises(ImageError):
             rootfs.unpack(home, store, good)
     assert leftovers(home) == []
-    assert not list((home.rootfs / "layers").iterdir())
+    assert not list((home.rootfs / "layers-2").iterdir())
 
 
 def test_a_broken_header_is_not_the_end(home: Home, store: Store) -> None:
@@ -234,7 +234,7 @@ def test_longest_names(home: Home, store: Store) -> None:
     deep = "/".join("d" * 200)
     members = [file("n" * 255, b"1"), file(f"{LONG}/{'n' * 94}", b"2"), folder(deep), symlink("s", "t" * 4095)]
     rootfs.merge(home, store, [layer(store, *members), layer(store, file(f"{LONG}/m", b"3"), folder(deep))])
-    (top,) = (home.rootfs / "stacks").iterdir()
+    (top,) = (home.rootfs / "stacks-2").iterdir()
     place = os.open(top / "tree", os.O_RDONLY)
     for part in LONG.split("/"):
         here = place
@@ -389,5 +389,5 @@ def test_killed(home: Home, store: Store) -> None:
     assert subprocess.run(command, check=False, cwd=ROOT).returncode == -signal.SIGKILL
     (left,) = leftovers(home)
     assert 0 < (left / "tree/b").stat().st_size < 1 << 20
-    assert not list((home.rootfs / "layers").iterdir())
+    assert not list((home.rootfs / "layers-2").iterdir())
     assert (rootfs.unpack(home, store, whole) / "b").stat().st_size == 1 << 20

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torchkiln.oci.image import Image, Layer
     from torchkiln.oci.store import Store
 
+FOLDER = "stacks-2"
+"""Below `home.rootfs`, as for layers."""
 MOST_WORKERS = 16
 """Each holds a folder and all above it open; inflating, hashing and writing release the interpreter's lock."""
 
@@ -42,7 +44,7 @@ def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
                 remedy="./inv gc, or set TORCHKILN_HOME to a file system with hard links and free space",
             ) from error
 
-    return layers.once(home, home.rootfs / "stacks" / name, f"stack-{name}", write) / layers.TREE
+    return layers.once(home, home.rootfs / FOLDER / name, f"stack-{name}", write) / layers.TREE
 
 
 @contextmanager

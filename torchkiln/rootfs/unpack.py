@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 TREE = "tree"
 NOTES = "layer.json"
-FORMAT = "2 "
+FOLDER = "layers-2"
+"""Below `home.rootfs`; the number is of the form: no other version finds, or replaces, what is in use."""
 Path_ = tuple[str, ...]
 MOST_ENTRIES = 1_000_000
 """Of one layer, with the folders that no entry describes: several times as many as any layer we know has."""
@@ -113,7 +114,7 @@ def unpack(home: Home, store: Store, layer: Layer) -> Path:
                 remedy="free disk space or set TORCHKILN_HOME to another disk",
             ) from error
 
-    return once(home, home.rootfs / "layers" / name, f"layer-{name}", write) / TREE
+    return once(home, home.rootfs / FOLDER / name, f"layer-{name}", write) / TREE
 
 
 def notes(tree: Path) -> Notes:
@@ -149,8 +150,7 @@ def once(home: Home, folder: Path, lock: str, write: Callable[[Path], None]) -> 
 
 
 def _boot() -> str:
-    """Of the machine, and what this module makes of a layer: a folder of another kind is made anew."""
-    return FORMAT + Path("/proc/sys/kernel/random/boot_id").read_text()
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 def _whole(folder: Path) -> bool:
