@@ -428,7 +428,7 @@ def lock(
     layers: bool = False,
 ) -> None:
     """Write images/locks/ for the rows, keeping to what is pinned where it still will do; or check them."""
-    from torchkiln import pipeline
+    from torchkiln import locking, pipeline
     from torchkiln.lock import audit, difference, layerlock
     from torchkiln.lock import rows as locks
     from torchkiln.matrix import schema
@@ -449,7 +449,7 @@ def lock(
         show("\n".join(sorted(layer.title for layer in made.values())) or "nothing new")
     else:
         chosen, options = rows(target, family, extra_requirements), {"upgrade": upgrade, "from_facts": from_facts}
-        written = pipeline.relock(project(), chosen, every=family.targets, bases=base, **options)
+        written = locking.relock(project(), chosen, every=family.targets, bases=base, **options)
         if written.changed:
             show(difference.markdown(written.changed) if markdown else difference.plain(written.changed))
         written.refuse()
@@ -527,14 +527,14 @@ def build(
     from_: str = "",
 ) -> None:
     """Fetch, assemble and validate images."""
-    from torchkiln import pipeline
+    from torchkiln import locking, pipeline
 
     if require not in {"", "pass"}:
         raise UsageError(f"--require {require} is not known", remedy="--require pass")
     hold_apart({"--from": bool(from_)}, {"--verify": verify})
     work, chosen = project(), made_for(rows(target, extra=extra_requirements), for_, compression)
     if extra_requirements and not frozen:
-        pipeline.add(work, chosen)
+        locking.add(work, chosen)
     places = destinations(push, chosen)
     runner = pipeline.engine(work, engine) if validate else None
     built = []

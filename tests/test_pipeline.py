@@ -11,7 +11,7 @@ import pytest
 from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import home as homes
-from torchkiln import pipeline
+from torchkiln import locking, pipeline
 from torchkiln.errors import LockError, MatrixError, StoreError
 from torchkiln.home import Home
 from torchkiln.layers.base import table as userlands
@@ -64,9 +64,9 @@ def test_nothing_is_written_that_is_no_lock(tmp_path: Path, filename: str) -> No
         Renewed(path=tmp_path / f"{number}.txt", before=LockFile(), after=file) for number, file in enumerate(made)
     ]
     with pytest.raises(LockError, match="is not a pin"):
-        pipeline._written(renewed)
+        locking._written(renewed)
     assert list(tmp_path.iterdir()) == []
-    assert pipeline._written(renewed[:1])
+    assert locking._written(renewed[:1])
 
 
 def built(project: Project, row: Target, lock: str) -> None:
@@ -160,14 +160,14 @@ def checkout(project: Project, index: Index, tmp_path: Path) -> Project:
 def test_a_row_that_cannot_be_locked_stops_no_other(checkout: Project) -> None:
     """What could be written is; then there is one error that names each row that has no lock now, and why."""
     family = [LACKING[0], GOOD, LACKING[1]]
-    made = pipeline.relock(checkout, family, every=family)
+    made = locking.relock(checkout, family, every=family)
     assert [path.name for path in checkout.locks.iterdir()] == [GOOD.lock_name]
     assert [part.file for part in made.changed] == [GOOD.lock_name]
     with pytest.raises(LockError) as raised:
         made.refuse()
     assert raised.value.what.startswith("2 of 3 lock files could not be written:\n  torch26-cu124: ")
     assert "\n  torch28-cu128: " in raised.value.what
-    alone = pipeline.relock(checkout, LACKING[:1], every=family)
+    alone = locking.relock(checkout, LACKING[:1], every=family)
     with pytest.raises(LockError, match=r"^uv cannot resolve it"):
         alone.refuse()
 
@@ -177,25 +177,25 @@ def test_wheels_that_are_locked_are_not_asked_for_again_with_a_base(
 ) -> None:
     """A package list can be written where no index is in reach; a stale lock, and an upgrade, ask all the same."""
     row = GOOD
-    pipeline.relock(checkout, [row], every=[row]).refuse()
+    locking.relock(checkout, [row], every=[row]).refuse()
     listed = rows.packages(ROOT / "images" / "locks", PLAIN)
     monkeypatch.setattr(userlands, "lock", lambda *_: listed)  # the real one needs root and an archive
     index.down.add("simple")
-    made = pipeline.relock(checkout, [row], every=[row], bases=True)
+    made = locking.relock(checkout, [row], every=[row], bases=True)
     made.refuse()
     assert made.changed == ()
     assert checkout.base_lock(row).exists()
     stale = replace(row, release=replace(row.release, companions=("setuptools", "numpy<2.2")))
     for chosen, upgrade in ((stale, False), (row, True)):
         with pytest.raises(LockError, match="uv cannot resolve it"):
-            pipeline.relock(checkout, [chosen], every=[chosen], bases=True, upgrade=upgrade).refuse()
+            locking.relock(checkout, [chosen], every=[chosen], bases=True, upgrade=upgrade).refuse()
 
 
 @pytest.fixture
 def ready(checkout: Project) -> Project:
     """A checkout whose one row is locked, and whose base is in the cache."""
     (checkout.root / "validate").symlink_to(ROOT / "validate")
-    pipeline.relock(checkout, [GOOD], every=[GOOD]).refuse()
+    locking.relock(checkout, [GOOD], every=[GOOD]).refuse()
     shutil.copy(ROOT / "images" / "locks" / GOOD.base_lock_name, checkout.locks)
     (base,) = [spec for spec in pipeline.planned(checkout, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(checkout, base)
