@@ -71,7 +71,7 @@ class Docker:
     def forget(self) -> None:
         """Images but for bases and uv, and the build cache but for the contexts."""
         listed = self.call("images", "--format", "{{.Repository}}:{{.Tag}}").split()
-        built = [name for name in listed if not name.startswith("localhost/bench/")]
+        built = [name for name in listed if not name.startswith(("localhost/bench/", "<none>"))]
         if built:
             self.call("rmi", "--force", *built)
         self.call("image", "prune", "--force")
