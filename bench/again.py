@@ -45,7 +45,7 @@ def mine(stage: Stage) -> Figures:
     with ours.fresh(stage) as kiln, services.registry(stage.work) as registry:
         kiln.build(stage.row, push=f"{registry.address}/bench:old")
         ours.give(stage, row, kiln.home)
-        ours.repin(kiln, stage.row, row)
+        ours.repin(kiln.root, row.target, stage.row.pins, row.pins)
         before, began = registry.size, time.monotonic()
         kiln.build(row, push=f"{registry.address}/bench:new")
         return {"seconds": time.monotonic() - began, "bytes": registry.size - before}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from bench.figures import Measured, Result
 from torchkiln.console import note, step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from bench.figures import Figures, Verdict
@@ -91,6 +92,17 @@ def run(bench: Bench, stage: Stage, *, rounds: int) -> Result:
         contestants=measured,
         verdicts=bench.wanted(measured),
     )
+
+
+def only(bench: Bench, names: Sequence[str]) -> Callable[[Stage], AbstractContextManager[Sequence[Contestant]]]:
+    """Those of its contestants whose names begin with one of these; all if there are none."""
+
+    @contextmanager
+    def chosen(stage: Stage) -> Iterator[Sequence[Contestant]]:
+        with bench.contestants(stage) as found:
+            yield [one for one in found if not names or one.name.startswith(tuple(names))]
+
+    return chosen
 
 
 def turned(contestants: Sequence[Contestant], number: int) -> list[Contestant]:

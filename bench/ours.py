@@ -23,11 +23,12 @@ from torchkiln.project import Project
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bench.stage import Row, Stage
     from torchkiln.home import Home
     from torchkiln.lock.lockfile import Pin
+    from torchkiln.matrix.target import Target
 
 PARTS = ("tasks.py", "matrix.yaml", "pyproject.toml", "images", "validate", "torchkiln")
 """Of a checkout; what a build reads."""
@@ -146,10 +147,10 @@ def learned(kiln: Kiln, entry: dict[str, Any]) -> str:
     return layerlock.render(lasting)
 
 
-def repin(kiln: Kiln, old: Row, new: Row) -> None:
-    """Write the pins that differ into the checkout's lock."""
-    path = kiln.root / "images" / "locks" / old.target.lock_name
-    for before, after in zip(old.pins, new.pins, strict=True):
+def repin(checkout: Path, target: Target, old: Sequence[Pin], new: Sequence[Pin]) -> None:
+    """Write the pins that differ into a checkout's lock."""
+    path = checkout / "images" / "locks" / target.lock_name
+    for before, after in zip(old, new, strict=True):
         if before != after:
             edit(path, _line(before), _line(after))
 
