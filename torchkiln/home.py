@@ -4,7 +4,7 @@ Layout: wheels/ by sha256, store/ (OCI image layout), index/ (layer key → laye
 made again without inflating), rootfs/ (unpacked layers, merged trees), facts/ (what checks read of layers), locks/,
 tmp/. Everything is written under a temporary name in the same file system and renamed, so a kill at any instant
 leaves only whole files and forgotten temporaries, which `gc` removes. What a power cut could damage unseen is fsynced
-first, but for rootfs/ (see `rootfs.unpack.once`).
+first, but for rootfs/ (see `rootfs.once`).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from tests.rawlayers import MOMENT, Member, file, folder, hard_link, layer, list
 from torchkiln import rootfs
 from torchkiln.errors import HostError, ImageError
 from torchkiln.oci import digest as digests
+from torchkiln.rootfs.once import remove
 
 if TYPE_CHECKING:
     from torchkiln.home import Home
@@ -242,7 +243,7 @@ def test_longest_names(home: Home, store: Store) -> None:
         os.close(here)
     assert sorted(os.listdir(place)) == ["m", "n" * 94]  # noqa: PTH208  a descriptor, not a path
     os.close(place)
-    unpacking.remove(top)
+    remove(top)
     assert not top.exists()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torchkiln.errors import HostError, ImageError
 from torchkiln.rootfs import folder as folders
 from torchkiln.rootfs import unpack as layers
+from torchkiln.rootfs.once import once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
                 remedy="./inv gc, or set TORCHKILN_HOME to a file system with hard links and free space",
             ) from error
 
-    return layers.once(home, home.rootfs / FOLDER / name, f"stack-{name}", write) / layers.TREE
+    return once(home, home.rootfs / FOLDER / name, f"stack-{name}", write) / layers.TREE
 
 
 @contextmanager

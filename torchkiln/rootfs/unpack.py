@@ -5,21 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
-import stat
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import HostError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import digest as digests
 from torchkiln.rootfs import folder as folders
+from torchkiln.rootfs.entry import describe, make
+from torchkiln.rootfs.once import once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from torchkiln.home import Home
     from torchkiln.oci.image import Layer
@@ -35,8 +32,6 @@ MOST_ENTRIES = 1_000_000
 """Of one layer, with the folders that no entry describes: several times as many as any layer we know has."""
 MOST_NAMES = 64 << 20
 """Characters of the paths of a layer's folders and whiteouts together, which are kept in memory."""
-MOST_ATTRIBUTE = 64 << 10
-"""Bytes of an extended attribute (xattr(7), Filesystem differences)."""
 UNDESCRIBED = (0o755, 315619200 * 10**9)
 """Mode and time of a folder that no entry describes: the time of our own layers."""
 ITS_OWN_FAULT = frozenset({
@@ -44,7 +39,6 @@ ITS_OWN_FAULT = frozenset({
 })  # fmt: skip
 """What the kernel says of names, links and attributes that no file system has; anything else is this machine's."""
 AUFS = ".wh..wh."
-NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,49 +117,6 @@ def notes(tree: Path) -> Notes:
     return Notes(**{name: tuple(paths) for name, paths in document.items()})
 
 
-def once(home: Home, folder: Path, lock: str, write: Callable[[Path], None]) -> Path:
-    """Make a folder by `write` unless it is there as a whole: written beside and renamed, one process at a time.
-
-    Data is not flushed, which would cost more than unpacking again: a folder of an earlier boot of this machine,
-    where a power cut may have lost data, is made anew.
-    """
-    if _whole(folder):
-        return folder
-    with home.lock(lock):
-        if _whole(folder):
-            return folder
-        remove(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.parent.parent.chmod(0o700)  # it holds setuid programs of images
-        home.temporary.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix="rootfs-", dir=home.temporary))
-        try:
-            write(work)
-            (work / "boot").write_text(_boot())
-            work.rename(folder)
-        except BaseException:
-            remove(work)
-            raise
-    return folder
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text()
-
-
-def _whole(folder: Path) -> bool:
-    try:
-        return (folder / "boot").read_text() == _boot()
-    except FileNotFoundError:
-        return False
-
-
-def remove(folder: Path) -> None:
-    """Delete an unpacked or merged tree, if it is there."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-
-
 def _write(target: Path, store: Store, layer: Layer) -> None:
     tree = target / TREE
     tree.mkdir(mode=0o755)
@@ -225,11 +176,11 @@ def _place(work: _Work, entry: Entry, data: Content | None, path: Path_) -> None
         work.removed.append(work.named(path))
     else:
         try:
-            _make(work, entry, data, name, parent)
+            make(entry, data, name, parent, work.place, owners=work.owners)
         except FileExistsError:  # a later entry of the same name stands
             parent = work.within(parents)
             folders.discard(name, parent)
-            _make(work, entry, data, name, parent)
+            make(entry, data, name, parent, work.place, owners=work.owners)
 
 
 def _whiteout(work: _Work, parents: Path_, name: str) -> None:
@@ -246,76 +197,6 @@ def _whiteout(work: _Work, parents: Path_, name: str) -> None:
         work.removed.append(work.named((*parents, hidden)))
 
 
-def _make(work: _Work, entry: Entry, data: Content | None, name: str, parent: int) -> None:
-    if data is not None:
-        handle = os.open(name, NEW, 0o600, dir_fd=parent)
-        try:
-            _fill(handle, data)
-            _describe(work, entry, handle)
-        finally:
-            os.close(handle)
-    elif entry.kind == "symlink":
-        _symlink(work, entry, name, parent)
-    elif entry.kind == "link":
-        _hard_link(work, entry, name, parent)
-    else:
-        os.mkfifo(name, 0o600, dir_fd=parent)
-        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            _describe(work, entry, handle)
-        finally:
-            os.close(handle)
-
-
-def _fill(handle: int, data: Content) -> None:
-    for piece in data.pieces():
-        left = piece
-        while left:
-            left = left[os.write(handle, left) :]
-
-
-def _symlink(work: _Work, entry: Entry, name: str, parent: int) -> None:
-    if not entry.target:
-        raise ImageError("a link to nothing")
-    os.symlink(entry.target, name, dir_fd=parent)
-    if work.owners:
-        os.chown(name, entry.uid, entry.gid, dir_fd=parent, follow_symlinks=False)
-    os.utime(name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=parent, follow_symlinks=False)
-
-
-def _hard_link(work: _Work, entry: Entry, name: str, parent: int) -> None:
-    """Another name for what this layer has already, be it a link; its own folder is held open meanwhile."""
-    *above, target = content.parts(entry.target) or ("",)
-    beside = os.dup(parent)
-    try:
-        source = work.place.move(tuple(above))
-        os.link(target, name, src_dir_fd=source, dst_dir_fd=beside, follow_symlinks=False)
-    except (FileNotFoundError, PermissionError) as error:  # EPERM: the target is a folder
-        raise ImageError(f"a hard link to {entry.target[:200]!r}, which is no file of the layer") from error
-    finally:
-        os.close(beside)
-
-
-def _describe(work: _Work, entry: Entry, handle: int) -> None:
-    owner = (entry.uid, entry.gid) if work.owners else None
-    reachable = stat.S_IRWXU if entry.kind == "folder" and not work.owners else 0  # to merge and delete it
-    attributes = _attributes(entry.headers, privileged=work.owners) if entry.headers and entry.kind != "fifo" else {}
-    folders.describe(handle, owner=owner, mode=entry.mode | reachable, mtime_ns=entry.mtime_ns, attributes=attributes)
-
-
-def _attributes(headers: Mapping[str, str], *, privileged: bool) -> dict[str, bytes]:
-    """Extended attributes that programs use; never those by which overlayfs steers itself."""
-    found = {}
-    for header, value in headers.items():
-        name = header.removeprefix("SCHILY.xattr.")
-        user = name.startswith("user.") and not name.startswith("user.overlay.")
-        if name != header and (user or (privileged and name == "security.capability")):
-            found[name] = value.encode("utf-8", "surrogateescape")
-            if len(found[name]) > MOST_ATTRIBUTE or "\0" in name:
-                raise ImageError(f"an attribute that no file has: {name[:200]!r}")
-    return found
-
-
 def _finish(work: _Work) -> None:
     """Folders last, deepest first: writing into one changes its time, and may need a mode it will not keep."""
     for path in sorted((tuple(path.split("/")) if path else () for path in work.folders), reverse=True):
@@ -325,7 +206,7 @@ def _finish(work: _Work) -> None:
             continue  # a later entry replaced it
         entry = work.folders["/".join(path)]
         if entry is not None:
-            _describe(work, entry, handle)
+            describe(entry, handle, owners=work.owners)
         else:
             mode, moment = UNDESCRIBED
             folders.describe(handle, mode=mode, mtime_ns=moment)
