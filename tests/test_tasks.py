@@ -146,7 +146,7 @@ def test_an_image_for_a_publish_target_is_not_the_one_for_anywhere(
     monkeypatch.setenv("TORCHKILN_HOME", str(tmp_path))
     with pytest.raises(StoreError, match="torch25-cu124-for-ghcr-zstd3 is not built") as raised:
         printed(capsys, tasks.verify, "torch25-cu124", for_="ghcr", compression="zstd")
-    assert raised.value.remedy == "./inv build --target torch25-cu124 --for ghcr --compression zstd:3"
+    assert raised.value.remedy.startswith("./inv build --target torch25-cu124 --for ghcr --compression zstd:3")
 
 
 def test_sharing_leaves_out_what_has_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
