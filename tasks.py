@@ -838,8 +838,9 @@ def bench(
     from bench import catalogue, contest, machine, pages, stage
 
     work, folder = project(), Path(results).absolute() if results else ROOT / "bench" / "results"
-    for one in catalogue.chosen(what):
-        names = catalogue.rows(one, target)
+    asked = catalogue.chosen(what)
+    for one in asked:
+        names = catalogue.rows(one, target, among=len(asked))
         number, weight = catalogue.rounds(one, rounds), stage.weight(work, rows(names))
         show(catalogue.estimate(one, weight, number))
         if estimate:

@@ -34,9 +34,13 @@ def chosen(name: str) -> tuple[Bench, ...]:
     return (BENCHES[name],)
 
 
-def rows(bench: Bench, asked: Sequence[str]) -> tuple[str, ...]:
-    """The rows it runs on: those that were asked for, else its own, else the row that figures are wanted of."""
-    return tuple(asked) or bench.rows or (ROW,)
+def rows(bench: Bench, asked: Sequence[str], *, among: int = 1) -> tuple[str, ...]:
+    """The rows it runs on: those that were asked for, else its own, else the row that figures are wanted of.
+
+    Where it is one of several benches, those of a family keep their own rows: the one asked for is for the others.
+    """
+    own = bench.rows if among > 1 else ()
+    return own or tuple(asked) or bench.rows or (ROW,)
 
 
 def rounds(bench: Bench, asked: int) -> int:

@@ -11,7 +11,7 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 INTERVAL = 0.05
 """Seconds between two looks at the memory; a peak that is shorter may be missed."""
@@ -19,9 +19,15 @@ INTERVAL = 0.05
 
 @dataclass(slots=True)
 class Gauge:
-    """The highest value seen so far."""
+    """The highest sum seen so far, and the largest process at that moment."""
 
     highest: int = 0
+    largest: int = 0
+
+    def tell(self, sizes: Sequence[int]) -> None:
+        """What the processes have now."""
+        if sum(sizes) > self.highest:
+            self.highest, self.largest = sum(sizes), max(sizes)
 
 
 @contextmanager
@@ -31,7 +37,7 @@ def memory(*roots: int) -> Iterator[Gauge]:
 
     def watch() -> None:
         while not ended.wait(INTERVAL):
-            gauge.highest = max(gauge.highest, sum(resident(process) for root in roots for process in below(root)))
+            gauge.tell([resident(process) for root in roots for process in below(root)])
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from bench.apt import install
 from torchkiln import process
 from torchkiln.errors import HostError
 from torchkiln.oci.registry import MANIFEST_TYPES
@@ -59,6 +60,7 @@ class Engine:
 @contextmanager
 def registry(folder: Path) -> Iterator[Registry]:
     """An empty registry in a new folder, which goes with it."""
+    install("docker-registry", "docker-registry")
     place = Path(tempfile.mkdtemp(prefix="registry-", dir=folder))
     address = f"127.0.0.1:{free_port()}"
     document = {

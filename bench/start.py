@@ -11,7 +11,7 @@ from bench import ours, services
 from bench.contest import Bench, Column, Contestant, Cost
 from bench.figures import OURS, Figures, Measured, Verdict, share
 from bench.peers import PLAIN, TUNED, table
-from bench.push import built_and_pushed
+from bench.stage import context
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
@@ -36,25 +36,34 @@ WITHOUT, WITH = f"docker {PLAIN.name}", f"docker {TUNED.name}"
 @contextmanager
 def contestants(stage: Stage) -> Iterator[Sequence[Contestant]]:
     """All images in one engine; each is run once before the clock, so that files are in memory for all."""
-    with table.dockers(stage) as peers, services.registry(stage.work) as registry:
+    with table.dockers(stage) as peers:
         engine = peers[0]
-        with ours.fresh(stage) as kiln:
-            kiln.build(stage.row, push=f"{registry.address}/bench:ours")
-        engine.pull(f"{registry.address}/bench:ours")
+        mine = pulled(stage, engine)
+        wheels = context(stage.row, stage.work / "context")
         for peer in peers:
-            built_and_pushed(peer, stage.work, stage.row, registry, tag=peer.recipe.name)
+            peer.build(wheels, base=table.base(stage.row), tag=peer.recipe.name)
         images = (
-            (OURS, "ours", "as it is pulled"),
+            (OURS, mine, "as it is pulled"),
             (WITHOUT, PLAIN.name, "uv's image without bytecode"),
             (WITH, TUNED.name, "uv's image with bytecode"),
         )
         found = [
-            Contestant(name=name, what=what, play=partial(started, stage, engine, f"{registry.address}/bench:{tag}"))
-            for name, tag, what in images
+            Contestant(name=name, what=what, play=partial(started, stage, engine, image))
+            for name, image, what in images
         ]
         for one in found:
             one.play()
         yield found
+
+
+def pulled(stage: Stage, engine: Docker) -> str:
+    """Ours in the engine, as a user gets it there; its name."""
+    with services.registry(stage.work) as registry:
+        name = f"{registry.address}/bench:ours"
+        with ours.fresh(stage) as kiln:
+            kiln.build(stage.row, push=name)
+        engine.pull(name)
+    return name
 
 
 def modules(stage: Stage) -> list[str]:
@@ -89,5 +98,5 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=100, disk=10),
+    cost=Cost(seconds=100, disk=7),
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from uv import find_uv_bin
 
+from bench.apt import install
 from bench.peers import RECIPES, buildah, docker
-from bench.peers.apt import install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

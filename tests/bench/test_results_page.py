@@ -89,6 +89,8 @@ def test_rows_and_rounds_are_the_bench_s_unless_stated() -> None:
     assert len(catalogue.rows(family, ())) == 6
     assert catalogue.rows(family, ["torch213-cpu"]) == ("torch213-cpu",)
     assert catalogue.rows(PUSH, ()) == (catalogue.ROW,)
+    assert len(catalogue.rows(family, ["torch213-cpu"], among=2)) == 6
+    assert catalogue.rows(PUSH, ["torch213-cpu"], among=2) == ("torch213-cpu",)
     assert (catalogue.rounds(family, 0), catalogue.rounds(PUSH, 0), catalogue.rounds(family, 5)) == (1, 3, 5)
 
 
