@@ -118,14 +118,14 @@ def test_home_that_cannot_be_written() -> None:
     assert "TORCHKILN_HOME" in Kiln(Path("/proc/torchkiln")).refused("build", "--target", ROW, status=14)
 
 
-def test_no_network_is_said(tmp_path: Path) -> None:
-    """Nothing answers: the wheels that are missing, and what to check."""
+def test_no_network_is_said(warm: Kiln) -> None:
+    """Nothing answers: the wheels that are missing, and what to check; the base, asked for beside them, is at hand."""
     offline = {
         "HTTPS_PROXY": "http://127.0.0.1:9",
         "HTTP_PROXY": "http://127.0.0.1:9",
         "ALL_PROXY": "http://127.0.0.1:9",
     }
-    said = Kiln(tmp_path / "home").refused("build", "--target", "torch25-cu124", "--no-validate", status=7, env=offline)
+    said = warm.refused("build", "--target", "torch25-cu124", "--no-validate", status=7, env=offline)
     assert "network" in said or "proxies" in said
 
 
