@@ -14,6 +14,7 @@ from isal import igzip, isal_zlib
 
 from tests.toys import SITE, make_wheel, pin, unpacked
 from torchkiln.layers import wheel
+from torchkiln.layers.inflate import LARGE
 from torchkiln.oci.store import Store
 from torchkiln.specs import WheelSpec
 
@@ -71,6 +72,7 @@ def huge_wheel(folder: Path) -> Path:
     path = make_wheel(folder, claims=claims)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         stream, crc = huge_stream()
+        assert len(stream) > LARGE  # so that both libraries take part
         add_stream(archive, "toy/huge", stream, size, crc)
         archive.start_dir += 1 << 32
         archive.writestr(zipfile.ZipInfo("toy/far.py", (1980, 1, 1, 0, 0, 0)), far, zipfile.ZIP_DEFLATED)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 BUFFER = 1 << 19
 """Bytes read and inflated at once: fits a core's own cache; with half of it, handing pieces to a thread is felt."""
-LARGE = 1 << 20
-"""Compressed bytes from which on it pays to let ISA-L go ahead; to find the last block costs about 1 ms."""
+LARGE = 1 << 22
+"""Compressed bytes from which on it pays to let ISA-L go ahead; to find the last block costs about 2 ms."""
 
 
 class CorruptStreamError(ValueError):
