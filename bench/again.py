@@ -83,5 +83,5 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=300, disk=7),
+    cost=Cost(seconds=300, disk=5),
 )

@@ -25,7 +25,7 @@ ROWS = (
     "torch26-cu124",
     "torch28-cu128",
     "torch26-cu124-trixie",
-    "torch27-cu128-trixie",
+    "torch27-cu126-trixie",
     "torch28-cu128-trixie",
 )
 """Three releases on Python 3.11 and 3.13; 2.7.1 stands for 2.5.1 on 3.13, which gets no Triton and has no row."""
@@ -91,7 +91,7 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=partial(wanted, 0.6),
-    cost=Cost(seconds=130, disk=3),
+    cost=Cost(seconds=150, disk=2.3),
     rows=ROWS,
     once=True,
 )
@@ -101,5 +101,6 @@ FLAVOUR_BENCH = replace(
     title="Flavours: three of one row in one registry",
     about="The row as it is, with the CUDA toolkit, and for one GPU.",
     wanted=partial(wanted, 0.4),
+    cost=Cost(seconds=300, disk=6),  # a peer stores each flavour anew
     rows=FLAVOURS,
 )

@@ -61,5 +61,5 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=100, disk=7),
+    cost=Cost(seconds=100, disk=5),
 )

@@ -101,7 +101,7 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=130, disk=4),
+    cost=Cost(seconds=130, disk=2.1),
     rows=ROWS,
     once=True,
 )

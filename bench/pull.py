@@ -104,5 +104,5 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=220, disk=7),
+    cost=Cost(seconds=220, disk=6),
 )

@@ -99,5 +99,5 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=320, disk=7),
+    cost=Cost(seconds=320, disk=5),
 )

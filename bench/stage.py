@@ -28,6 +28,9 @@ STEPS = ("1", "2", "3", "4")
 """Folders of a peer's context: two halves of NVIDIA's wheels, torch and its own, and what is small and changes."""
 LARGE = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
 
+UNSTATED = 1 << 30
+"""Bytes of a wheel whose size the lock does not know: torch of an index that does not tell."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -56,9 +59,9 @@ class Stage:
 
 
 def weight(project: Project, targets: Sequence[Target]) -> int:
-    """Bytes of the wheels of rows, each once; nothing is fetched."""
+    """Bytes of the wheels of rows, each once; nothing is fetched. What nobody states counts as a large one."""
     pins = {pin.sha256: pin for target in targets for pin in pipeline.locked(project, target)[0].pins}
-    return sum(pin.size or pin.weight for pin in pins.values())
+    return sum(pin.size or UNSTATED for pin in pins.values())
 
 
 @contextmanager

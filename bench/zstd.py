@@ -67,6 +67,6 @@ BENCH = Bench(
     ),
     contestants=contestants,
     wanted=wanted,
-    cost=Cost(seconds=260, disk=7),
+    cost=Cost(seconds=260, disk=5),
     once=True,
 )
