@@ -20,6 +20,7 @@ from tests.rawlayers import MOMENT, Member, file, folder, hard_link, layer, list
 from torchkiln import rootfs
 from torchkiln.errors import HostError, ImageError
 from torchkiln.oci import digest as digests
+from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE
 from torchkiln.rootfs.once import remove
 
 if TYPE_CHECKING:
@@ -59,6 +60,18 @@ def test_unpack(home: Home, store: Store) -> None:
     assert modes == {"d": 0o750, "d/program": 0o4755, "sticky": 0o1777}
     assert {(tree / name).lstat().st_mtime_ns for name in ("d", "d/program", "link")} == {MOMENT * 10**9}
     assert (tree / "fine").stat().st_mtime_ns == 315619200123456789
+
+
+def test_layers_in_zstd_and_gzip_make_one_tree(home: Home, store: Store) -> None:
+    """What is unpacked depends on the tar alone; a bomb in zstd stops at the stated size, as one in gzip does."""
+    members = [[folder("d"), file("d/one", b"1" * 9000)], [file("d/.wh.one"), file("d/two", b"2")]]
+    lower = layer(store, *members[0], media_type=ZSTD_TYPE)
+    assert listing(rootfs.merge(home, store, [lower, layer(store, *members[1])])) == {"d": "/", "d/two": "2"}
+    for form in (ZSTD_TYPE, LAYER_TYPE):
+        bomb = layer(store, raw=rawlayers.tar([file("bomb")]) + bytes(64 << 20), media_type=form)
+        with pytest.raises(ImageError, match="more than the stated"):
+            rootfs.unpack(home, store, replace(bomb, unpacked_size=1 << 20, diff_id=digests.of_bytes(form.encode())))
+    assert leftovers(home) == []
 
 
 @root_only

@@ -35,7 +35,7 @@ JOB = 8 << 20
 THREADS = 2
 """Of one layer: two compress as fast as one inflates and hashes; other cores have other layers (README.md)."""
 MOST_AT_ONCE = 4
-"""Layers: each needs about 80 MB at level 3, up to 200 MB at 19."""
+"""Layers: each needs about 80 MB at level 3, 100 at 9, and more above."""
 
 
 def recompress(

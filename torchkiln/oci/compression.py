@@ -11,7 +11,7 @@ from torchkiln.errors import UsageError
 LEVELS = range(1, 20)
 """Of zstd; what zstd(1) calls ultra asks readers for more than the 8 MiB that all should have (RFC 8878, 3.1.1.1.2)."""
 LEVEL = 3
-"""Of zstd where none is said: zstd's own default."""
+"""Of zstd where none is said: the least with which images are well below 0.8 of gzip's (layers/README.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
