@@ -66,10 +66,10 @@ def test_an_image_is_composed_and_its_bytes_are_counted(run: Callable[..., Resul
 
 
 @pytest.mark.docker
-def test_docker_and_ours_build_and_push_the_same_wheels(run: Callable[..., Result]) -> None:
-    """Both registries hold the base and little more; the engine that was started has ended."""
-    result = run("push", "torchkiln", "docker tuned")
+def test_a_changed_package_is_built_and_pushed_by_ours_and_by_docker(run: Callable[..., Result]) -> None:
+    """What is below it is neither made nor sent again, by a split Dockerfile either; the engine has ended."""
+    result = run("again", "torchkiln", "docker tuned")
     found = {one.name: one.rounds[0] for one in result.contestants}
-    assert set(found) == {"torchkiln", "torchkiln, layers known", "docker tuned"}
-    assert all(50e6 < figures["bytes"] < 150e6 for figures in found.values())
+    assert set(found) == {"torchkiln", "docker tuned"}
+    assert all(0 < figures["bytes"] < 1e6 for figures in found.values())
     assert len(result.verdicts) == 1
