@@ -1,7 +1,7 @@
 """Has sums see plain bytes: at once, or in a thread beside, so that another processor hashes while one inflates.
 
 Both hashlib and the decoders let go of the interpreter's lock, so two threads do take two processors where there are
-any to spare: at the end of a build, when a single large wheel is left. Where there are none it costs nothing.
+any to spare: at the end of a build, when a single large wheel is left. Where there are none it costs little.
 """
 
 from __future__ import annotations
