@@ -406,7 +406,7 @@ def plan(
     | EXTRA
     | {
         "base": "write what the row's base holds too (runs mmdebstrap, pulls or has Docker build)",
-        "check": "change nothing, ask nobody: are the committed locks those of the rows? Without --target, of all",
+        "check": "change nothing, ask nobody: do the committed locks, layers.lock too, fit the rows? Without --target, all",
         "upgrade": "take the newest of what the rows allow, instead of what is pinned; the trio stays",
         "markdown": "print what changed as Markdown, for a pull request",
         "from_facts": "take the PyTorch index as torchkiln/matrix/facts.yaml knows it, where it can't be reached",
@@ -429,7 +429,7 @@ def lock(
 ) -> None:
     """Write images/locks/ for the rows, keeping to what is pinned where it still will do; or check them."""
     from torchkiln import locking, pipeline
-    from torchkiln.lock import audit, difference, layerlock
+    from torchkiln.lock import audit, difference, layeraudit
     from torchkiln.lock import rows as locks
     from torchkiln.matrix import schema
 
@@ -438,10 +438,11 @@ def lock(
     family = schema.load(ROOT / "matrix.yaml")
     if check:
         chosen = selected(family, target, extra_requirements)
-        layerlock.read(project().layer_lock)
+        layers_found = pipeline.audit_layers(project(), (*family.targets, *chosen))
         found = audit.audit(LOCKS, family.targets, chosen, orphans=not target)
         show(audit.plain(found))
         audit.refuse(found)
+        layeraudit.refuse(layers_found, [row.id for row in chosen] if target else None)
     elif requirements:
         show(locks.text(LOCKS, one_row(target, extra_requirements)).removesuffix("\n"))
     elif layers:
