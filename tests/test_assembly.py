@@ -216,6 +216,7 @@ def test_a_layer_that_is_not_the_locked_one_is_an_error(
     wrong = next(spec for spec in row.plan.layers if isinstance(spec, kind))
     other = next(layer for key, layer in layers.items() if key != wrong.key)
     row.project.layer_lock.write_text(layerlock.render({**layers, wrong.key: replace(other, title=wrong.title)}))
+    (line,) = [line for line in row.project.layer_lock.read_text().splitlines() if line.startswith(wrong.key)]
     for tried in (row, other_home(row, tmp_path)):
         with pytest.raises(LayerMismatchError) as raised:
             tried.assemble(verify=verify)
@@ -224,6 +225,9 @@ def test_a_layer_that_is_not_the_locked_one_is_an_error(
         assert wrong.key in said
         assert f"layer format {wrong.FORMAT}" in said
         assert other.descriptor.digest in said
+        number = 1 + row.project.layer_lock.read_text().splitlines().index(line)
+        assert raised.value.where.startswith(f"images/locks/layers.lock:{number}, {wrong.key}")
+        assert "delete the line" in raised.value.remedy
     if kind is not BaseSpec:
         assert tried.project.home.lookup(wrong.key) is None
 

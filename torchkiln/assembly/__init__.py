@@ -63,6 +63,7 @@ def assemble(
             together.fit(plan, lock, ledger, told)
         with (
             together.evicting(project, lock),
+            layerlock.located(project.layer_lock, project.root),
             ThreadPoolExecutor(len(plan.layers) + 1) as threads,  # most of them wait for what their layer is made from
             making.inputs(plan, lock, ledger, told, frozen=frozen) as inputs,
         ):

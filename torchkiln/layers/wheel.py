@@ -16,6 +16,7 @@ from torchkiln.layers import boundaries as memory
 from torchkiln.layers import install, members, parts, pool
 from torchkiln.layers.archive import layer, order
 from torchkiln.layers.copier import Copier
+from torchkiln.lock import layerlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +95,7 @@ def _differs(spec: WheelSpec, error: LayerMismatchError) -> LayerMismatchError:
     return LayerMismatchError(
         error.what,
         where=f"{spec.key}, wheels {', '.join(pin.filename for pin in spec.pins)}, layer format {spec.FORMAT}",
-        remedy="if Torchkiln's layer format was changed on purpose, lock the layers again",
+        remedy=layerlock.REMEDY,
     )
 
 

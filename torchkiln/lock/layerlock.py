@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import LayerMismatchError, LockError
@@ -15,11 +16,16 @@ from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Descriptor, Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 COMMAND = "./inv lock --layers --target ID"
 """What writes entries."""
+REMEDY = (
+    "git restore the line, if it was edited; with the versions it was locked with, the layer is the locked one again; "
+    f"if it was changed on purpose, delete the line, and {COMMAND} locks this one instead"
+)
+"""What to do about a layer that is not the locked one."""
 _HEADING = (
     "# One layer a line: key, form, digest, bytes, diff_id, bytes unpacked, what it holds; by ./inv lock --layers.\n"
 )
@@ -93,9 +99,25 @@ def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: str) ->
     raise LayerMismatchError(
         f"{made.title or key} is not the layer that layers.lock knows: {', '.join(differing)}; made by {versions}",
         where=key,
-        remedy=f"with the versions it was locked with, it is the locked one again; {COMMAND} locks this one instead, "
-        "once its line is deleted from images/locks/layers.lock",
+        remedy=REMEDY,
     )
+
+
+@contextmanager
+def located(path: Path, root: Path) -> Iterator[None]:
+    """Let a LayerMismatchError, which names a key first, say in which line of the file at `path` it stands."""
+    try:
+        yield
+    except LayerMismatchError as error:
+        number = _line_of(path, error.where.partition(",")[0])
+        place = f"{path.relative_to(root)}:{number}, " if number else ""
+        raise LayerMismatchError(error.what, where=f"{place}{error.where}", remedy=error.remedy) from error
+
+
+def _line_of(path: Path, key: str) -> int:
+    """Counted from 1; 0 if there is none."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return next((number for number, line in enumerate(lines, start=1) if line.partition(" ")[0] == key), 0)
 
 
 def same(one: Layer, other: Layer) -> bool:
