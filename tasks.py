@@ -406,7 +406,7 @@ def plan(
     | EXTRA
     | {
         "base": "write what the row's base holds too (runs mmdebstrap, pulls or has Docker build)",
-        "check": "change nothing, ask nobody: do the locks fit the rows, layers.lock too? Without --target, all of them",
+        "check": "change nothing, ask nobody: do the locks fit the rows, layers.lock too? Without --target, of all",
         "upgrade": "take the newest of what the rows allow, instead of what is pinned; the trio stays",
         "markdown": "print what changed as Markdown, for a pull request",
         "from_facts": "take the PyTorch index as torchkiln/matrix/facts.yaml knows it, where it can't be reached",
