@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from dataclasses import replace
 from itertools import takewhile
@@ -122,11 +123,43 @@ def test_a_row_keeps_to_what_its_publish_target_takes(row: str, count: int, max_
     assert any(spec.part for spec in wheels) is (max_bytes == 300_000_000)
 
 
+def test_layers_that_are_too_small_are_refused_with_the_least_that_would_do() -> None:
+    """By the wheel that takes most of them, and where the limit is stated; the number told is enough."""
+    with pytest.raises(
+        PlanError, match=r"torch 2\.13\.0\S* alone may take [\d,]+ layers of at most 1,000 bytes"
+    ) as raised:
+        planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=1000))
+    assert "torch213-cpu has room for 80 layers" in raised.value.what
+    assert raised.value.where == "matrix.yaml: publish_targets.tiny.max_layer_bytes"
+    enough = int(re.findall(r"max_layer_bytes of ([\d,]+)", raised.value.remedy)[0].replace(",", ""))
+    planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=enough))
+    with pytest.raises(PlanError):
+        planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=enough * 8 // 10))
+
+
+def test_too_few_layers_are_refused_with_what_each_is_for() -> None:
+    """Where the limit is stated, and how many the row takes at least: that many are enough, and one less is not."""
+    with pytest.raises(PlanError, match="needs 10 layers at least, and may have 5: 1 of its base, 3 for env") as raised:
+        planned("torch213-cpu", PublishTarget(id="few", max_layers=5))
+    assert raised.value.what.endswith("2 for wheels and their bytecode, 4 for additions")
+    assert raised.value.where == "matrix.yaml: publish_targets.few.max_layers"
+    assert raised.value.remedy == "max_layers of 10"
+    planned("torch213-cpu", PublishTarget(id="few", max_layers=10))
+    with pytest.raises(PlanError):
+        planned("torch213-cpu", PublishTarget(id="few", max_layers=9))
+
+
 def test_limits_that_leave_no_room_are_refused_together() -> None:
-    """Few layers, and each of few bytes: the plan says what there is no room for, and what to change."""
-    with pytest.raises(PlanError, match="no room for wheel layers: 29 wheels do not go into") as raised:
-        planned("torch25-cu124", PublishTarget(id="mine", max_layers=20, max_layer_bytes=300_000_000))
-    assert "a larger max_layers or max_layer_bytes" in raised.value.remedy
+    """Few layers, and each of few bytes: what would do of either is told, with the other as it is."""
+    place = PublishTarget(id="mine", max_layers=20, max_layer_bytes=300_000_000)
+    with pytest.raises(
+        PlanError, match="layers of at most 300,000,000 bytes, and torch25-cu124 has room for"
+    ) as raised:
+        planned("torch25-cu124", place)
+    (more,) = re.findall(r"or max_layers of (\d+)", raised.value.remedy)
+    planned("torch25-cu124", replace(place, max_layers=int(more)))
+    with pytest.raises(PlanError):
+        planned("torch25-cu124", replace(place, max_layers=int(more) - 1))
 
 
 def test_publish_targets_of_this_repository_change_no_layer() -> None:

@@ -166,11 +166,13 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         (pin for part in own for pin in part if pin.name.startswith(stacking.NVIDIA)), key=lambda pin: pin.name
     )
     compiler = partial(BytecodeSpec, python=base.python or target.base.python, image=_image(base))
-    rooms = stacking.rooms(place.max_layers - len(bases) - OURS)
-    stacked = [
-        _stack(part, room, place.max_layer_bytes, compiler)
-        for part, room in zip((shared, *additions), rooms, strict=False)
-    ]
+    parts, rooms = (shared, *additions), stacking.rooms(place.max_layers - len(bases) - OURS)
+    try:
+        stacked = [
+            _stack(part, room, place.max_layer_bytes, compiler) for part, room in zip(parts, rooms, strict=False)
+        ]
+    except PlanError:
+        raise stacking.refusal(parts, place, row=target.id, base=len(bases), ours=OURS) from None
     toolkit = ToolkitSpec(pins=tuple(nvidia), archs=arch_list(target))
     # What is ours is small, changes with Torchkiln, and differs between rows that share all below: it lies on top. With
     # bytecode above it, a new environment made an engine fetch the 44 MB of bytecode of torch25-cu124 anew.

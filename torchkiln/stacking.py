@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import ceil
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import PlanError
+from torchkiln.lock.lockfile import BIGGEST
+from torchkiln.matrix.publishing import LAYER_LIMIT
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from torchkiln.lock.lockfile import Pin
+    from torchkiln.matrix.publishing import PublishTarget
 
 ROOM = (80, 18, 16)
 """Layers for the wheels that rows share, their bytecode included, and for up to two additions.
@@ -57,10 +63,7 @@ def groups(pins: tuple[Pin, ...], room: int, max_bytes: int | None = None) -> tu
         if sum(_layers(group, max_bytes) for group in grouped) <= room:
             return grouped
     if pins:
-        raise PlanError(
-            f"no room for wheel layers: {len(pins)} wheels do not go into {max(room, 0)}",
-            remedy="a base with fewer layers, or a publish target with a larger max_layers or max_layer_bytes",
-        )
+        raise PlanError(f"{len(pins)} wheels and their bytecode do not go into {max(room, 0)} layers")
     return ()
 
 
@@ -83,3 +86,63 @@ def rooms(layers: int) -> tuple[int, int, int]:
     """`ROOM`, or less of each where there are fewer layers for wheels: whether a row has additions plays no part."""
     more = [max(2, min(most, layers * most // sum(ROOM))) for most in ROOM[1:]]
     return min(ROOM[0], layers - sum(more)), more[0], more[1]
+
+
+def refusal(parts: Sequence[tuple[Pin, ...]], place: PublishTarget, *, row: str, base: int, ours: int) -> PlanError:
+    """Why the wheels of a row, part by part, have no room beside so many layers of its base and of ours.
+
+    It is the number of layers if no size of them would help; else their size, and the wheel that it hits most is named.
+    """
+    bytes_, layers = place.max_layer_bytes, place.max_layers
+    stated = f"matrix.yaml: publish_targets.{place.id}" if place.id else row
+    fewest = _least(range(layers + 1, LAYER_LIMIT + 1), lambda most: _go(parts, most - base - ours, bytes_))
+    if bytes_ is None or not _go(parts, layers - base - ours, None):
+        return _too_few(parts, place, fewest, row=row, base=base, ours=ours)
+    wheel = max((pin for part in parts for pin in part), key=lambda pin: (part_count((pin,), bytes_), pin.name))
+    room = sum(rooms(layers - base - ours)[: len(parts)])
+    enough = _least(
+        range(bytes_ + 1, 2 * BIGGEST * sum(map(len, parts))), lambda most: _go(parts, layers - base - ours, most)
+    )
+    more = f", or max_layers of {fewest}" if fewest else ""
+    alone = f"{wheel.name} {wheel.version} alone may take {part_count((wheel,), bytes_):,} layers"
+    return PlanError(
+        f"{alone} of at most {bytes_:,} bytes, and {row} has room for {room} layers of wheels and bytecode",
+        where=f"{stated}.max_layer_bytes",
+        remedy=f"max_layer_bytes of {_round(enough):,}, so that the wheels go in, if each of their files does{more}",
+    )
+
+
+def _too_few(
+    parts: Sequence[tuple[Pin, ...]], place: PublishTarget, fewest: int, *, row: str, base: int, ours: int
+) -> PlanError:
+    """What a row takes at least, where the number of layers is too small whatever their size."""
+    least = fewest or _least(range(1, 10**6), lambda most: _go(parts, most - base - ours, place.max_layer_bytes))
+    own, *more = rooms(least - base - ours)
+    needed = f"{base} of its base, {ours} for environment, toolkit and suite, {own} for wheels and their bytecode"
+    free = f", {sum(more)} for additions" if more else ""
+    stated = f"matrix.yaml: publish_targets.{place.id}.max_layers" if place.id else f"{row}: Torchkiln's own limit"
+    better = f"max_layers of {least}" if fewest else "a base of fewer layers, or a publish target of larger ones"
+    what = f"{row} needs {least} layers at least, and may have {place.max_layers}: {needed}{free}"
+    return PlanError(what, where=stated, remedy=better)
+
+
+def _go(parts: Sequence[tuple[Pin, ...]], layers: int, max_bytes: int | None) -> bool:
+    """Whether wheels have room in so many layers of such a size."""
+    try:
+        for part, room in zip(parts, rooms(layers), strict=False):
+            groups(part, room, max_bytes)
+    except PlanError:
+        return False
+    return True
+
+
+def _least(numbers: range, enough: Callable[[int], bool]) -> int:
+    """The first number that is enough, as all above it are; 0 if none is."""
+    place = bisect_left(numbers, x=True, key=enough)
+    return numbers[place] if place < len(numbers) else 0
+
+
+def _round(number: int) -> int:
+    """Up to two digits, for people."""
+    unit = int(10 ** max(0, len(str(number)) - 2))
+    return ceil(number / unit) * unit
