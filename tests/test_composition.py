@@ -12,8 +12,8 @@ from tests import assembling, toyregistry, toys
 from tests.toyregistry import REPOSITORY, Toy
 from torchkiln import composition
 from torchkiln import home as homes
-from torchkiln.errors import HashMismatchError
 from torchkiln.lock import layerlock
+from torchkiln.oci import digest as digests
 from torchkiln.oci import layerindex, remote
 from torchkiln.oci.compression import Compression
 from torchkiln.oci.image import manifest_descriptor
@@ -182,15 +182,76 @@ def test_a_locked_image_does_not_depend_on_what_the_index_says(shop: Shop) -> No
     assert row.stages == {}
 
 
-def test_other_bytes_for_a_locked_layer_end_the_build(shop: Shop) -> None:
-    """They are not kept either."""
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kind", [WheelSpec, BytecodeSpec])
+def test_a_locked_layer_with_other_bytes_there_is_made_here(
+    shop: Shop, kind: type[LayerSpec], capsys: pytest.CaptureFixture[str], *, frozen: bool
+) -> None:
+    """Of its wheel alone, with a warning; the image is the same."""
     shop.lock()
-    blob = shop.image.layers[1].descriptor
-    shop.toy.blobs[blob.digest] = bytes(blob.size)
+    spec, bad = next((spec, layer) for spec, layer in shop.made() if isinstance(spec, kind))
+    shop.toy.blobs[bad.descriptor.digest] = bytes(bad.descriptor.size)
+    row = shop.elsewhere(*NAMES)
+    with lending(shop, row) as found:
+        layers = composition.compose(row.project, row.plan, row.lock, found, here=True, frozen=frozen)
+    said = capsys.readouterr().err
+    assert f"{spec.title}: what {shop.where} has is not used" in said
+    assert f"./inv push {shop.where}:TAG" in said
+    image = row.assemble(remote=layers)[1]
+    assert manifest_descriptor(image) == manifest_descriptor(shop.image)
+    assert digests.of_bytes(row.project.store.read(bad.descriptor.digest)) == bad.descriptor.digest
+    assert len(list(row.project.home.wheels.iterdir())) == 1
+
+
+def test_a_damaged_base_is_dropped_and_what_needs_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was to be compiled by it is not brought again and again: one warning."""
+    shop.lock()
+    base, *_ = shop.image.layers
+    code = next(layer for spec, layer in shop.made() if isinstance(spec, BytecodeSpec))
+    del shop.toy.blobs[code.descriptor.digest]
+    shop.toy.blobs[base.descriptor.digest] = bytes(base.descriptor.size)
+    row = shop.elsewhere(*NAMES)
+    with lending(shop, row) as found:
+        layers = composition.compose(row.project, row.plan, row.lock, found, here=False)
+    assert base.descriptor.digest not in {layer.descriptor.digest for layer in layers.values()}
+    assert capsys.readouterr().err.count("is not used") == 1
+
+
+def test_what_was_brought_is_counted(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also what came only to be checked; nothing is said to be brought that was not."""
     row = shop.elsewhere()
-    with pytest.raises(HashMismatchError):
-        composed(shop, row, here=True)
-    assert not row.project.store.has(blob)
+    image = composed(shop, row)
+    came = [layer for spec, layer in shop.made() if not isinstance(spec, composition.CHEAP)]
+    said = capsys.readouterr().err
+    size = sum(layer.descriptor.size for layer in came)
+    assert f"{len(came)} of them are here now: {size / 1e6:.1f} MB" in said
+    assert f"no lock knows {len(came)} layers" in said
+    assert "bring 0" not in said
+    assert len(image.layers) > len(came)
+
+
+def test_an_image_that_was_built_here_is_indexed_when_it_is_pushed(shop: Shop) -> None:
+    """The same entries that `build --push` writes; of blobs that the row is not made of now nothing is known."""
+    row, blobs = shop.row, [layer.descriptor for layer in shop.image.layers]
+    found = composition.recalled(row.project, row.plan, row.lock, blobs)
+    assert found is not None
+    before = {name: data for name, data in shop.toy.manifests.items() if name.startswith("layer-")}
+    for name in before:
+        del shop.toy.manifests[name]
+    with pushing(f"{shop.where}:one", row.project.store, environment=NOBODY) as pusher:
+        composition.index(pusher.delivery.registry, *found, row.lock)
+    assert {name: data for name, data in shop.toy.manifests.items() if name.startswith("layer-")} == before
+    assert composition.recalled(row.project, row.plan, row.lock, blobs[:-1]) is None
+    other = shop.elsewhere()
+    assert composition.recalled(other.project, other.plan, other.lock, blobs) is None
+
+
+def test_a_stage_is_told_once(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """What others have measured is told by them."""
+    row = shop.elsewhere(*NAMES)
+    row.stages["compose"] = 2.1
+    composed(shop, row)
+    assert "compose: " not in capsys.readouterr().err
 
 
 def test_a_compression_that_is_not_there_is_made_from_the_other(shop: Shop) -> None:

@@ -15,7 +15,7 @@ from tests.kiln import Kiln
 from tests.oci.test_push import LARGE
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln import transfer
-from torchkiln.errors import ImageError, StoreError, UsageError
+from torchkiln.errors import ImageError, StoreError, UsageError, VerifyError
 from torchkiln.matrix import schema
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import PLAIN_TYPE, REF_NAME, Config, Image, Layer
@@ -139,3 +139,38 @@ def test_ctrl_c_ends_a_push_at_once(toy: Toy, work: Project) -> None:
     assert digest in Kiln(work.home.root).run(*where, env=work.environment)
     assert toy.manifests["one"][1] == work.store.read(work.store.refs()[ROW].digest)
     assert toy.uploads == {}
+
+
+@pytest.mark.parametrize(("found", "whole"), [(b"short", False), (bytes(len(DATA)), True)])
+def test_what_is_damaged_there_is_sent_again(
+    toy: Toy, work: Project, capsys: pytest.CaptureFixture[str], found: bytes, *, whole: bool
+) -> None:
+    """Another size is seen at once, other bytes with --verify; then it is whole."""
+    made(work)
+    toy.blobs[digests.of_bytes(DATA)] = found
+    sent = transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one", whole=whole)
+    assert toy.blobs[digests.of_bytes(DATA)] == DATA
+    assert sent.pushed.blobs[digests.of_bytes(DATA)] == "sent"
+    assert sent.served.wrong == {}
+    assert ("are sent again" in capsys.readouterr().err) == whole
+
+
+@pytest.mark.parametrize(("found", "whole"), [(b"short", False), (bytes(len(DATA)), True)])
+def test_a_registry_that_keeps_a_damaged_blob_is_told(toy: Toy, work: Project, found: bytes, *, whole: bool) -> None:
+    """It was sent, and nothing changed: only who runs the registry can help."""
+    made(work)
+    toy.blobs[digests.of_bytes(DATA)] = found
+    toy.faults["PUT"] = ["kept"] * 9
+    with pytest.raises(VerifyError, match=digests.of_bytes(DATA)) as raised:
+        transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one", whole=whole)
+    assert "storage is damaged" in raised.value.remedy
+
+
+def test_an_image_of_which_nothing_is_known_is_pushed_without_an_index(
+    toy: Toy, work: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that was pulled, or made of another plan: that is told, with the command that writes one."""
+    made(work)
+    transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one")
+    assert not [name for name in toy.manifests if name.startswith("layer-")]
+    assert f"--push {toy.host}/{REPOSITORY} writes an index" in capsys.readouterr().err.replace("\n", " ")

@@ -319,6 +319,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "unsaid":
             self.toy.blobs[digest] = data
             self.break_off()
+        elif fault == "kept":
+            self.keep(digest, self.toy.blobs.get(digest, data))
         elif digests.of_bytes(data) != digest or fault == "damaged":
             self.reply(400, b'{"errors": [{"code": "DIGEST_INVALID", "message": "other bytes"}]}')
         else:
@@ -389,8 +391,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """All of it, or what Range asks for."""
         asked = self.headers.get("Range", "")
         first, _, last = asked.removeprefix("bytes=").partition("-") if self.toy.ranges else ("", "", "")
-        start, stop = int(first or 0), int(last or len(data) - 1) + 1
+        start, stop = int(first or 0), min(int(last or len(data) - 1) + 1, len(data))
         headers = {"Content-Type": media_type}
+        if start >= len(data):
+            self.reply(416, b"", {"Content-Range": f"bytes */{len(data)}"})
+            return
         if first:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
         elif self.command == "HEAD":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchkiln.assembly import bases, together
+from torchkiln.assembly import bases, put_together, together
 from torchkiln.console import note, step, warn
 from torchkiln.lock import layerlock
 from torchkiln.oci import layerindex
@@ -12,10 +12,10 @@ from torchkiln.oci.image import recorded
 from torchkiln.specs import AdoptionSpec, BytecodeSpec, EnvironmentSpec, ForeignSpec, SuiteSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from torchkiln.lock.lockfile import Lock
-    from torchkiln.oci.image import Image, Layer
+    from torchkiln.oci.image import Descriptor, Image, Layer
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.remote import Remote
     from torchkiln.plan import ImagePlan
@@ -32,8 +32,8 @@ def compose(
     """Layers of a plan by key that need not be made, and are not here; with `here`, blobs are brought so that none is.
 
     Without it only what this build itself needs is brought. What was brought is as if it had been made here. `frozen`
-    takes only what a lock knows. FetchError if the registry can't be had, HashMismatchError if it serves other bytes
-    than those of a layer that a lock knows.
+    takes only what a lock knows. What the registry serves as other bytes is told, and is to be made. FetchError if it
+    can't be had.
     """
     locked = {**layerlock.read(project.layer_lock), **_foreign(plan)}
     wanted = _wanted(project, plan)
@@ -43,15 +43,39 @@ def compose(
         lesser = remote.find(_made_first(project, plan, wanted.keys() - found.keys()), locked, strict=frozen)
         size = sum(layer.descriptor.size for layer in (*found.values(), *lesser.values()))
         note(f"{len(found) + len(lesser)} of them are there: {size / 1e9:.2f} GB that need not be made")
-    missing = [spec for key, spec in _keyed(plan) if key in wanted and key not in found and spec.key not in lesser]
-    needed = found if here else needed_here(plan, missing, found)
-    with step(f"bring {len(needed) + len(lesser)} of them here"):
-        remote.bring([*needed.values(), *lesser.values()])
-    for key, layer in (*found.items(), *lesser.items()):
-        if project.store.has(layer.descriptor):
-            project.home.record(key, layer.to_json())
+    _bring(plan, wanted, found, lesser, remote, here=here)
+    came = {key: layer for key, layer in {**found, **lesser}.items() if project.store.has(layer.descriptor)}
+    note(f"{len(came)} of them are here now: {sum(layer.descriptor.size for layer in came.values()) / 1e6:.1f} MB")
+    for key, layer in came.items():
+        project.home.record(key, layer.to_json())
     _compared(project, plan, lock, remote.registry)
     return {key: layer for key, layer in found.items() if not project.store.has(layer.descriptor)}
+
+
+def _bring(
+    plan: ImagePlan,
+    wanted: Collection[str],
+    found: dict[str, Layer],
+    lesser: dict[str, Layer],
+    remote: Remote,
+    *,
+    here: bool,
+) -> None:
+    """Bring what is needed; what turns out damaged is dropped, and then more may be needed: to make that."""
+    bad = None
+    while bad is None or bad:
+        missing = [spec for key, spec in _keyed(plan) if key in wanted and key not in found and spec.key not in lesser]
+        needed = {**(found if here else needed_here(plan, missing, found)), **lesser}
+        absent = {
+            key: layer for key, layer in needed.items() if not (layer.empty or remote.store.has(layer.descriptor))
+        }
+        if not absent:
+            return
+        with step(f"bring {len(absent)} of them here"):
+            bad = remote.bring(absent)
+        for key in bad:
+            found.pop(key, None)
+            lesser.pop(key, None)
 
 
 def needed_here(plan: ImagePlan, missing: Iterable[LayerSpec], found: Mapping[str, Layer]) -> dict[str, Layer]:
@@ -60,6 +84,25 @@ def needed_here(plan: ImagePlan, missing: Iterable[LayerSpec], found: Mapping[st
         return {}
     base = {key for key, spec in _keyed(plan) if spec in bases.parts(plan)}
     return {key: found[key] for key in base if key in found}
+
+
+def recalled(
+    project: Project, plan: ImagePlan, lock: Lock, blobs: Sequence[Descriptor]
+) -> tuple[ImagePlan, Image] | None:
+    """The plan and image as `assemble` gave them, if the layers that were made of it here are just these blobs."""
+    if not together.known(project, plan, lock):
+        return None  # nobody has seen whether its wheels go together, which an index states too
+    locked, foreign = layerlock.read(project.layer_lock), _foreign(plan)
+    layers: list[Layer] = []
+    for key, spec in _keyed(plan):
+        made = recorded(project.home.lookup(spec.key)) or locked.get(spec.key)
+        layer = foreign.get(key) or recorded(project.home.lookup(key)) or (made if made and made.empty else None)
+        if layer is None:
+            return None
+        layers.append(layer)
+    plan, image = put_together(plan, layers)
+    same = [layer.descriptor.digest for layer in image.layers] == [blob.digest for blob in blobs]
+    return (plan, image) if same else None
 
 
 def index(registry: Registry, plan: ImagePlan, image: Image, lock: Lock) -> None:

@@ -7,10 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchkiln import pipeline
-from torchkiln.console import note, step
-from torchkiln.errors import ImageError
+from torchkiln import composition, pipeline
+from torchkiln.console import note, step, warn
+from torchkiln.errors import ImageError, TorchkilnError
+from torchkiln.lock import fit
 from torchkiln.oci import copying, served
+from torchkiln.oci import document as documents
 from torchkiln.oci.image import REF_NAME
 from torchkiln.oci.naming import pinned
 from torchkiln.oci.pull import pull as fetched
@@ -18,11 +20,13 @@ from torchkiln.oci.push import pushing
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from contextlib import AbstractContextManager
 
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
     from torchkiln.oci.image import Image
     from torchkiln.oci.push import Pushed
+    from torchkiln.oci.registry import Registry
     from torchkiln.oci.served import Served
     from torchkiln.project import Project
 
@@ -78,14 +82,43 @@ class Received:
 
 
 def push(project: Project, target: Target, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
-    """Put the built image of a row at `HOST/REPOSITORY[:TAG]`, then ask for its sizes there, or for all of it."""
+    """Put the built image of a row at `HOST/REPOSITORY[:TAG]`, then ask for its sizes there, or for all of it.
+
+    What is damaged there is sent again; VerifyError if that doesn't help. Its layers are indexed for `build --from`.
+    """
     store, environment = project.store, project.environment
     with project.home.lock("use", shared=True), step(f"push {target.ref}"):
         found = pipeline.manifest_of(project, target)
         pipeline.hold_lock(project, target)
+        manifest = store.read(found.digest)
         with pushing(to, store, environment=environment, plain=plain) as pusher:
-            pushed = pusher.put(store.read(found.digest), found.media_type)
+            pushed = pusher.put(manifest, found.media_type)
+            _index(project, target, pusher.delivery.registry, manifest)
+        with _looking(whole=whole):
+            seen = served.look(_exact(pushed), environment=environment, plain=plain, whole=whole)
+        if not seen.wrong:
+            return Sent(pushed=pushed, served=seen)
+        warn(f"{len(seen.wrong)} blobs are damaged there, and are sent again: {'; '.join(seen.wrong.values())}")
+        with pushing(to, store, environment=environment, plain=plain) as pusher:
+            pushed = pusher.put(manifest, found.media_type, anew=seen.wrong.keys())
     return _seen(project, pushed, plain, whole=whole)
+
+
+def _index(project: Project, target: Target, registry: Registry, manifest: bytes) -> None:
+    """Let `build --from` find the layers, if it is known what they were made from."""
+    again = f"{fit.build(target)} --push {registry.where}"
+    try:
+        lock, plan = pipeline.locked(project, target)[0], pipeline.planned(project, target)
+        found = composition.recalled(project, plan, lock, documents.manifest(manifest).layers)
+    except TorchkilnError as error:  # the image is there all the same
+        note(f"`build --from` will not find its layers: {error.what}")
+        return
+    if found is None:
+        note(
+            f"`build --from` will not find its layers: it isn't known what they were made from; {again} writes an index"
+        )
+    else:
+        composition.index(registry, *found, lock)
 
 
 def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
@@ -97,10 +130,17 @@ def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (),
     )
 
 
+def _looking(*, whole: bool) -> AbstractContextManager[None]:
+    return step("read it all again" if whole else "ask for the sizes")
+
+
+def _exact(pushed: Pushed) -> str:
+    return f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
+
+
 def _seen(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bool) -> Sent:
-    exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
-    with step("read it all again" if whole else "ask for the sizes"):
-        seen = served.check(exact, environment=project.environment, plain=plain, whole=whole)
+    with _looking(whole=whole):
+        seen = served.check(_exact(pushed), environment=project.environment, plain=plain, whole=whole)
     return Sent(pushed=pushed, served=seen)
 
 

@@ -548,3 +548,47 @@ def test_plain_http_must_be_told(store: Store, image: Image, monkeypatch: pytest
             push(image, store, "one.example/x:1", environment={}, plain=plain, sleep=lambda _seconds: None)
     assert list(dict.fromkeys(asked)) == [("one.example", 443), ("one.example", 80)]
     assert len(asked) >= 2 * session.TRIES
+
+
+def test_a_registry_that_takes_no_uploads_says_so(toy: Toy, image: Image, store: Store) -> None:
+    """A mirror, or one that is read-only: no name would help."""
+    toy.faults["POST"] = ["405"] * 9
+    with pytest.raises(PushError, match="takes no uploads") as raised:
+        pushed(toy, image, store)
+    assert "read-only" in raised.value.remedy
+
+
+def test_a_blob_of_another_size_is_sent_again(toy: Toy, image: Image, store: Store) -> None:
+    """That it is there, as HEAD says, is not enough; a registry that doesn't say how large it is is believed."""
+    digest = image.layers[1].descriptor.digest
+    toy.blobs[digest] = LARGE[:100]
+    assert pushed(toy, image, store).blobs[digest] == "sent"
+    assert whole(toy, image)
+
+
+@pytest.mark.parametrize("size", [len(SMALL), len(LARGE)])
+def test_a_copy_of_a_damaged_blob_names_who_served_it(toy: Toy, size: int) -> None:
+    """Whether it goes in one request or in chunks; who should have got it has none of it, nor the half of an upload."""
+    data = SMALL if size == len(SMALL) else LARGE
+    with toyregistry.serving() as old:
+        digest = old.add(data)
+        blob = digests.of_bytes(gzip.compress(data, mtime=0))
+        old.blobs[blob] = bytes(len(old.blobs[blob]))
+        with pytest.raises(HashMismatchError, match="the registry serves") as raised:
+            copied(old, toy, digest)
+        assert raised.value.where == f"{old.host}/{REPOSITORY}"
+    assert untagged(toy)
+    assert blob not in toy.blobs
+    assert toy.uploads == {}
+
+
+def test_a_copy_of_a_truncated_blob_names_who_served_it(toy: Toy) -> None:
+    """As soon as the registry says how much it has."""
+    with toyregistry.serving() as old:
+        digest = old.add(LARGE)
+        blob = digests.of_bytes(gzip.compress(LARGE, mtime=0))
+        old.blobs[blob] = old.blobs[blob][: 3 << 20]
+        with pytest.raises(HashMismatchError, match="shorter than the stated") as raised:
+            copied(old, toy, digest)
+        assert raised.value.where == f"{old.host}/{REPOSITORY}"
+    assert untagged(toy)

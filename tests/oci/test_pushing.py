@@ -11,7 +11,7 @@ import pytest
 from tests import toyregistry
 from tests.oci.test_push import CHUNK, LARGE, SMALL, imaged, untagged, whole
 from tests.toyregistry import REPOSITORY, Toy, tar
-from torchkiln.errors import PushError, StoreError
+from torchkiln.errors import HashMismatchError, PushError, StoreError
 from torchkiln.oci import unfinished, upload
 from torchkiln.oci.image import append
 from torchkiln.oci.push import Pusher, pushing
@@ -223,3 +223,54 @@ def test_layers_that_are_nowhere_are_told_at_once(toy: Toy, store: Store, tmp_pa
     with begun(toy, empty, source=f"{toy.host}/{REPOSITORY}") as pusher, pytest.raises(PushError, match="404"):
         pusher.finish(image)
     assert not toy.manifests
+
+
+def test_a_damaged_blob_that_another_run_began_to_pass_on_is_its_source_s(
+    toy: Toy, store: Store, tmp_path: Path
+) -> None:
+    """Half of it was never seen by this run: the source is read anew before anybody is blamed."""
+    image, own = imaged(store, LARGE), Store(tmp_path / "own")
+    digest = image.layers[0].descriptor.digest
+    with toyregistry.serving() as old:
+        old.blobs[digest] = b"x" + LARGE[1:]
+        source = f"{old.host}/{REPOSITORY}"
+        toy.faults |= {"PATCH": ["", "cut"] + ["500"] * 9}
+        with pytest.raises(PushError), begun(toy, own, source=source) as pusher:
+            pusher.finish(image)
+        toy.faults.clear()
+        toy.chunks.clear()
+        with pytest.raises(HashMismatchError) as raised, begun(toy, own, source=source) as pusher:
+            pusher.finish(image)
+        assert toy.chunks[0][0] > 0
+        assert (raised.value.where, "the registry serves" in raised.value.what) == (source, True)
+        old.blobs[digest] = LARGE
+        with begun(toy, own, source=source) as pusher:
+            pusher.finish(image)
+    assert whole(toy, image)
+
+
+def test_bytes_that_are_lost_on_the_way_are_not_the_source_s(toy: Toy, store: Store, tmp_path: Path) -> None:
+    """A registry that refuses what its source served well is named itself."""
+    image, own = imaged(store, LARGE), Store(tmp_path / "own")
+    with toyregistry.serving() as old:
+        old.put(LARGE)
+        toy.faults["PUT"] = ["damaged"] * 9
+        with pytest.raises(HashMismatchError, match="got other bytes") as raised:  # noqa: SIM117  one statement raises
+            with begun(toy, own, source=f"{old.host}/{REPOSITORY}") as pusher:
+                pusher.finish(image)
+    assert raised.value.where == f"{toy.host}/{REPOSITORY}"
+
+
+def test_no_total_is_told_while_layers_are_made(toy: Toy, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only what is done; when all are known, of how many."""
+    image = append(imaged(store, LARGE), imaged(store, LARGE[::-1]).layers)
+    with begun(toy, store) as pusher:
+        pusher.offer(image.layers[0])
+        while not toy.log:
+            threading.Event().wait(0.01)
+        while "done)" not in (said := capsys.readouterr().err):
+            threading.Event().wait(0.01)
+        assert "(1 done)" in said
+        assert " of " not in said.replace("of 5 MB", "")
+        pusher.finish(image)
+    assert "(3 of 3)" in capsys.readouterr().err

@@ -393,3 +393,13 @@ def test_a_full_disk_is_told_and_nothing_half_is_left(
     with pytest.raises(OSError, match="No space left"):
         pulled(toy, store, digest)
     assert [path.name for path in store.blobs.iterdir()] == [digests.encoded(digests.of_bytes(small))]
+
+
+def test_a_copy_that_is_too_short_is_told_as_such(toy: Toy, store: Store) -> None:
+    """A registry asked to go on after its end answers 416: nothing is wrong with the name."""
+    digest = toy.add(ONE)
+    toy.blobs[blob(ONE)] = toy.blobs[blob(ONE)][:20]
+    with pytest.raises(HashMismatchError, match="shorter than the stated") as raised:
+        pulled(toy, store, digest)
+    assert "push an image that holds it there again" in raised.value.remedy
+    assert empty(store)

@@ -11,7 +11,7 @@ import pytest
 
 from tests import toyregistry
 from tests.toyregistry import REPOSITORY, Toy, tar
-from torchkiln.errors import FetchError, HashMismatchError, ImageError
+from torchkiln.errors import FetchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci import layerindex, remote
 from torchkiln.oci.image import LAYER_TYPE, ZSTD_TYPE, Descriptor, Layer
@@ -75,7 +75,7 @@ def test_a_locked_layer_is_found_without_moving_it(toy: Toy, store: Store) -> No
         assert found.find(TITLES, locked) == {KEY: layer()}
         assert not store.has(layer().descriptor)
         assert [path for path, _ in toy.asked if KEY in path] == []
-        found.bring([layer()])
+        assert found.bring({KEY: layer()}) == set()
     assert store.read(layer().descriptor.digest) == toy.blobs[layer().descriptor.digest]
 
 
@@ -93,7 +93,7 @@ def test_a_locked_layer_that_holds_nothing_need_not_be_there(toy: Toy, store: St
     nothing = layer(bytes(1024))
     with at(toy, store) as found:
         assert found.find(TITLES, {KEY: nothing}) == {KEY: nothing}
-        found.bring([nothing])
+        assert found.bring({KEY: nothing}) == set()
         claim(toy, nothing)
         assert found.find(TITLES, {}) == {}
 
@@ -103,7 +103,7 @@ def test_an_entry_that_contradicts_a_lock_plays_no_part(toy: Toy, store: Store) 
     claim(toy, layer(EVIL))
     with at(toy, store) as found:
         assert found.find(TITLES, {KEY: layer()}) == {KEY: layer()}
-        found.bring([layer()])
+        found.bring({KEY: layer()})
     assert layer(EVIL).descriptor.digest not in blobs_served(toy)
 
 
@@ -167,14 +167,45 @@ def test_a_lie_costs_no_good_layer(toy: Toy, store: Store) -> None:
     assert store.has(layer().descriptor)
 
 
-def test_other_bytes_for_a_locked_layer_are_an_error(toy: Toy, store: Store) -> None:
-    """There is nothing that could be used, and somebody has changed it."""
-    toy.blobs[layer().descriptor.digest] = toy.blobs[layer(EVIL).descriptor.digest]
+@pytest.mark.parametrize("fault", ["other", "longer"])
+def test_other_bytes_for_a_locked_layer_are_told_and_not_taken(
+    toy: Toy, store: Store, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of them is kept; what is good comes all the same."""
+    good = layer(EVIL, TITLES[OTHER])
+    toy.faults[layer().descriptor.digest] = ["", fault]
     with at(toy, store) as found:
-        known = found.find(TITLES, {KEY: layer()})
-        with pytest.raises(HashMismatchError):
-            found.bring(known.values())
+        known = found.find(TITLES, {KEY: layer(), OTHER: good})
+        assert found.bring(known) == {KEY}
     assert not store.has(layer().descriptor)
+    assert store.has(good.descriptor)
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert f"{TITLES[KEY]}: what {toy.host}/{REPOSITORY} has is not used" in said
+    assert f"./inv push {toy.host}/{REPOSITORY}:TAG" in said
+
+
+def test_a_locked_layer_that_is_shorter_there_is_told(
+    toy: Toy, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its size says so: nothing of it is fetched."""
+    toy.blobs[layer().descriptor.digest] = b"short"
+    with at(toy, store) as found:
+        assert found.find(TITLES, {KEY: layer()}) == {}
+    assert f"it has 5 bytes, not {layer().descriptor.size}" in capsys.readouterr().err
+
+
+def test_what_is_fetched_to_be_checked_is_told_once(toy: Toy, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """How many, and which; nothing of what is here already."""
+    claim(toy, layer())
+    claim(toy, layer(EVIL, TITLES[OTHER]), OTHER)
+    with at(toy, store) as found:
+        found.find(TITLES, {})
+        said = capsys.readouterr().err
+        found.find(TITLES, {})
+    assert said.count("fetched to be checked") == 1
+    assert "no lock knows 2 layers" in said
+    assert all(title in said for title in TITLES.values())
+    assert capsys.readouterr().err == ""
 
 
 def test_a_registry_that_fails_amid_a_claim_is_an_error(toy: Toy, store: Store) -> None:

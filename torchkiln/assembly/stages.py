@@ -34,6 +34,6 @@ class Stages:
             self.seconds[stage] = round(time.monotonic() - self._began[stage], 3)
 
     def tell(self) -> None:
-        """Say how long each took."""
-        for stage, seconds in self.seconds.items():
-            note(f"{stage}: {seconds:.1f} s")
+        """Say how long each took of those that began here: others tell it themselves."""
+        for stage in [name for name in self.seconds if name in self._began]:
+            note(f"{stage}: {self.seconds[stage]:.1f} s")

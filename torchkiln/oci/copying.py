@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln import console
@@ -12,6 +11,7 @@ from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.delivery import delivering
 from torchkiln.oci.naming import name
+from torchkiln.oci.passing import Passing
 from torchkiln.oci.pull import LARGEST_LAYER
 from torchkiln.oci.push import pushed
 from torchkiln.oci.reference import at, parse
@@ -76,7 +76,7 @@ def _deliver(old: Registry, delivery: Delivery, manifest: Manifest) -> list[tupl
     if wrong:
         raise ImageError(f"no blob has the size stated for {wrong[0]}", where=old.where)
     for blob in blobs:
-        delivery.submit(blob, partial(old.pieces, blob))
+        delivery.submit(blob, Passing(source=old, blob=blob))
     return delivery.wait()
 
 

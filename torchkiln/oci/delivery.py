@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln import console
+from torchkiln.errors import HashMismatchError
+from torchkiln.oci.passing import Passing
 from torchkiln.oci.registry import connected
 from torchkiln.oci.upload import CHUNK, send
 
@@ -46,16 +48,23 @@ class Delivery:
     _futures: dict[Digest, tuple[Descriptor, Future[How]]] = field(default_factory=dict)
     _failure: BaseException | None = None
     _done: int = 0
+    _all: bool = False
+    """Whether nothing more is to come, so that it is known how many there are."""
     _told: threading.Lock = field(default_factory=threading.Lock)
 
-    def submit(self, blob: Descriptor, read: Read) -> None:
-        """Begin to send a blob, unless that was done before; raises what went wrong with another."""
+    def submit(self, blob: Descriptor, read: Read, *, anew: bool = False) -> None:
+        """Begin to send a blob, unless that was done before; raises what went wrong with another.
+
+        `anew` sends it though the registry has it.
+        """
         self._refuse()
         if blob.digest not in self._futures:
-            self._futures[blob.digest] = (blob, self._pool.submit(self._send, blob, read))
+            self._all = False
+            self._futures[blob.digest] = (blob, self._pool.submit(self._send, blob, read, anew=anew))
 
     def wait(self) -> list[tuple[Descriptor, How]]:
         """What was done for each blob, when all is done; raises the first failure as soon as it is there."""
+        self._all = True
         wait([future for _, future in self._futures.values()], return_when="FIRST_EXCEPTION")
         self._refuse()
         return [(blob, future.result()) for blob, future in self._futures.values()]
@@ -64,7 +73,7 @@ class Delivery:
         if self._failure is not None:
             raise self._failure
 
-    def _send(self, blob: Descriptor, read: Read) -> How:
+    def _send(self, blob: Descriptor, read: Read, *, anew: bool) -> How:
         try:
             how = send(
                 self.registry,
@@ -74,16 +83,21 @@ class Delivery:
                 chunk=self.chunk,
                 arrived=partial(self._arrived, blob, []),
                 notes=self.notes,
+                anew=anew,
             )
         except BaseException as error:
+            found = _blamed(error, read)
             with self._told:
-                self._failure = self._failure or error
+                self._failure = self._failure or found
             self.registry.hang_up()
-            raise
+            if found is error:
+                raise
+            raise found from error
         with self._told:
             self._done += 1
-            if how != "there" and (blob.size >= WORTH_TELLING or self._done == len(self._futures)):
-                count = f"{self._done} of {len(self._futures)}"
+            last = self._all and self._done == len(self._futures)
+            if how != "there" and (blob.size >= WORTH_TELLING or last):
+                count = f"{self._done} of {len(self._futures)}" if self._all else f"{self._done} done"
                 console.note(f"{how}: {blob.digest[:19]}, {blob.size / 1e6:.1f} MB ({count})")
         return how
 
@@ -98,6 +112,13 @@ class Delivery:
         if offset - max(told, default=0) >= TOLD:
             told.append(offset)
             console.note(f"{blob.digest[:19]}: {offset / 1e6:.0f} of {blob.size / 1e6:.0f} MB")
+
+
+def _blamed(error: BaseException, read: Read) -> BaseException:
+    """What went wrong: if the registry got other bytes, it may be that another one has served them."""
+    if isinstance(error, HashMismatchError) and isinstance(read, Passing) and error.where != read.source.where:
+        return read.doubted() or error
+    return error
 
 
 @contextmanager

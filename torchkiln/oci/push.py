@@ -17,6 +17,7 @@ from torchkiln.oci import document as documents
 from torchkiln.oci.delivery import delivering
 from torchkiln.oci.image import CONFIG_TYPE, MANIFEST_TYPE, config_bytes, manifest_bytes
 from torchkiln.oci.naming import name
+from torchkiln.oci.passing import Passing
 from torchkiln.oci.reference import at
 from torchkiln.oci.registry import connected
 from torchkiln.oci.upload import CHUNK
@@ -75,13 +76,16 @@ class Pusher:
         self.store.put(config_bytes(image), CONFIG_TYPE)
         return self.put(manifest_bytes(image), MANIFEST_TYPE)
 
-    def put(self, manifest: bytes, media_type: str) -> Pushed:
-        """As `finish`, for an image that is known by its manifest: that is put there byte for byte."""
+    def put(self, manifest: bytes, media_type: str, *, anew: Collection[Digest] = ()) -> Pushed:
+        """As `finish`, for an image that is known by its manifest: that is put there byte for byte.
+
+        Blobs of `anew` are sent though the registry has them.
+        """
         listed = documents.manifest(manifest)
         blobs = sorted((*listed.layers, listed.config), key=lambda blob: -blob.size)
         self._complete(blobs)
         for blob in blobs:
-            self.delivery.submit(blob, self._read(blob))
+            self.delivery.submit(blob, self._read(blob), anew=blob.digest in anew)
         done, digest = self.delivery.wait(), digests.of_bytes(manifest)
         for each in (digest, self.place.tag):
             name(self.delivery.registry, each, manifest, media_type)
@@ -95,7 +99,7 @@ class Pusher:
 
     def _read(self, blob: Descriptor) -> Read:
         if self.source and not self.store.has(blob):
-            return partial(self.source.pieces, blob)
+            return Passing(source=self.source, blob=blob)
         return partial(_stored, self.store, blob.digest)
 
 

@@ -14,7 +14,7 @@ from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed
 from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE
-from torchkiln.oci.session import CONNECTIONS, Session
+from torchkiln.oci.session import CONNECTIONS, FOUND, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torchkiln.oci.store import BlobWriter, Store
 
 DOCKER = "application/vnd.docker."
+DAMAGED = "push an image that holds it there again; if it stays so, ask who runs the registry to remove that blob"
 INDEX_TYPES = (INDEX_TYPE, f"{DOCKER}distribution.manifest.list.v2+json")
 MANIFEST_TYPES = (MANIFEST_TYPE, f"{DOCKER}distribution.manifest.v2+json")
 
@@ -63,15 +64,24 @@ class Registry(Session):
             return
         with store.writer() as writer:
             self.persist(f"blob {blob.digest}", lambda: self._append(blob, writer), progress=lambda: writer.size)
-            self._same(writer.digest, blob.digest)
+            self.same(writer.digest, blob.digest)
             writer.commit(blob.media_type)
 
-    def blobs(self, wanted: Iterable[Descriptor], store: Store) -> None:
-        """Put blobs into the store, the largest first, unless they are there; the first failure ends all."""
+    def blobs(self, wanted: Iterable[Descriptor], store: Store) -> dict[Digest, HashMismatchError]:
+        """Put blobs into the store, the largest first, unless they are there; what is wrong with those that are not.
+
+        Any other failure ends all.
+        """
+        bad: dict[Digest, HashMismatchError] = {}
         with self.threads() as pool:
             ordered = sorted({blob.digest: blob for blob in wanted}.values(), key=lambda blob: -blob.size)
-            for done in as_completed([pool.submit(self.blob, blob, store) for blob in ordered]):
-                done.result()
+            jobs = {pool.submit(self.blob, blob, store): blob.digest for blob in ordered}
+            for done in as_completed(jobs):
+                try:
+                    done.result()
+                except HashMismatchError as error:
+                    bad[jobs[done]] = error
+        return bad
 
     def reckon(self, blob: Descriptor) -> Digest:
         """The digest of a blob as it is served, read to its end; HashMismatchError if it has more bytes than stated."""
@@ -107,9 +117,9 @@ class Registry(Session):
         return self.persist(f"manifest {name}", ask)
 
     def pieces(self, blob: Descriptor, start: int, stop: int) -> Iterator[bytes]:
-        """A part of a blob, not hashed: whoever gets the whole does that. AgainError if it ends early."""
+        """A part of a blob, not hashed: `oci.passing` does that. AgainError if it ends early."""
         left = stop - start
-        with self._answer(f"blobs/{blob.digest}", {"Range": f"bytes={start}-{stop - 1}"}) as response:
+        with self._rest(blob, start, stop) as response:
             skip = 0 if response.status_code == httpx.codes.PARTIAL_CONTENT else start
             for piece in response.iter_raw():
                 wanted = piece[skip : skip + left]
@@ -126,9 +136,23 @@ class Registry(Session):
         with self.ask("GET", f"{self.reference.address}/{path}", headers) as response:
             yield response
 
+    @contextmanager
+    def _rest(self, blob: Descriptor, start: int, stop: int = 0) -> Iterator[httpx.Response]:
+        """The response to a GET of a blob from an offset; HashMismatchError if the registry's copy ends before that."""
+        headers = {"Range": f"bytes={start}-{stop - 1 if stop else ''}"} if start or stop else {}
+        good = {*FOUND, httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE}
+        with self.ask("GET", f"{self.reference.address}/blobs/{blob.digest}", headers, good=good) as response:
+            total = response.headers.get("Content-Range", "").rpartition("/")[2][:19]
+            beyond = response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
+            if beyond or (total.isdecimal() and int(total) < blob.size):
+                what = (
+                    f"the registry's copy of {blob.digest} is damaged: it is shorter than the stated {blob.size} bytes"
+                )
+                raise HashMismatchError(what, where=self.where, remedy=DAMAGED)
+            yield response
+
     def _append(self, blob: Descriptor, writer: BlobWriter | Tally) -> None:
-        headers = {"Range": f"bytes={writer.size}-"} if writer.size else {}
-        with self._answer(f"blobs/{blob.digest}", headers) as response:
+        with self._rest(blob, writer.size) as response:
             skip = 0 if response.status_code == httpx.codes.PARTIAL_CONTENT else writer.size
             for piece in response.iter_raw():
                 self.go_on()
@@ -140,10 +164,11 @@ class Registry(Session):
             raise AgainError(f"the connection ended after {writer.size} of {blob.size} bytes")
 
     def _checked(self, data: bytes, digest: Digest) -> bytes:
-        self._same(digests.of_bytes(data), digest)
+        self.same(digests.of_bytes(data), digest)
         return data
 
-    def _same(self, found: Digest, expected: Digest) -> None:
+    def same(self, found: Digest, expected: Digest) -> None:
+        """HashMismatchError if what the registry served is something else."""
         if found != expected:
             raise self._other(f"the registry serves {found} as {expected}")
 

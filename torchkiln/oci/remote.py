@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from torchkiln.oci.store import Store
 
 
+TOLD = 5
+"""Titles of layers that are told, of many."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
     """A repository's layers, and the store that they are brought into."""
@@ -52,22 +56,41 @@ class Remote:
         known = {key: locked[key] for key in wanted if key in locked}
         asked = wanted.keys() - known.keys()
         claimed = self._plausible(layerindex.lookup(self.registry, asked & tars.keys() if strict else asked), tars)
+        self._tell(wanted[key] for key, layer in claimed.items() if not self.store.has(layer.descriptor))
         with self.registry.threads() as pool:
             # one that holds nothing gets into no image, and so nobody has pushed it
-            there = pool.map(lambda layer: layer.empty or self._there(layer), known.values())
+            there = pool.map(lambda key: known[key].empty or self._there(replace(known[key], title=wanted[key])), known)
             whole = pool.map(self._whole, claimed.values())
             found = dict(zip((*known, *claimed), (*there, *whole), strict=True))
         layers = {**known, **claimed}
         # a title gets into the image's config, and is ours to choose
         return {key: replace(layers[key], title=wanted[key]) for key, usable in found.items() if usable}
 
-    def bring(self, layers: Iterable[Layer]) -> None:
-        """Put the blobs of layers into the store, the largest first, unless they are there."""
-        self.registry.blobs([layer.descriptor for layer in layers if not layer.empty], self.store)
+    def bring(self, layers: Mapping[str, Layer]) -> set[str]:
+        """Put the blobs of layers, by key, into the store, the largest first; the keys of those served as other bytes.
+
+        Those are told. FetchError if the registry can't be had.
+        """
+        bad = self.registry.blobs([layer.descriptor for layer in layers.values() if not layer.empty], self.store)
+        refused = {key: bad[layer.descriptor.digest] for key, layer in layers.items() if layer.descriptor.digest in bad}
+        for key, error in refused.items():
+            self._refused(layers[key], error.what)
+        return set(refused)
+
+    def _tell(self, titles: Iterable[str]) -> None:
+        """Say what moves though it may not be needed here."""
+        told = list(titles)
+        if told:
+            more = f" and {len(told) - TOLD} more" if len(told) > TOLD else ""
+            console.note(f"no lock knows {len(told)} layers, fetched to be checked: {', '.join(told[:TOLD])}{more}")
 
     def _there(self, layer: Layer) -> bool:
+        """Whether a locked layer can be had; a copy of another size is told."""
         blob = layer.descriptor
-        return self.store.has(blob) or self.registry.size(blob) == blob.size
+        if self.store.has(blob):
+            return True
+        size = self.registry.size(blob)
+        return size == blob.size or (size is not None and self._refused(layer, f"it has {size} bytes, not {blob.size}"))
 
     def _plausible(self, claimed: Mapping[str, Layer], tars: Mapping[str, Digest]) -> dict[str, Layer]:
         """Claims that do not contradict what is known."""
@@ -96,7 +119,9 @@ class Remote:
         return held == stated or self._refused(layer, f"it holds {held}, not {stated}")
 
     def _refused(self, layer: Layer, why: str) -> Literal[False]:
-        console.warn(f"{layer.title}: what {self.registry.where} has is not used: {why}")
+        place = self.registry.where
+        again = f"./inv push {place}:TAG --target T --verify, for a row with that layer, sends it there again"
+        console.warn(f"{layer.title}: what {place} has is not used: {why}; it is made here; {again}")
         return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What was looked at; all of it holds."""
+    """What was looked at."""
 
     blobs: int
     read: int
     """Bytes of blobs that were hashed; 0 if only their sizes were asked for."""
+    wrong: Mapping[Digest, str] = field(default_factory=dict)
+    """Blobs that are not as stated, and what is wrong with them; nothing if all of it holds."""
+
+
+KEPT = (
+    "./inv push … --verify sends what is damaged again; if it stays so, the registry's storage is damaged and keeps "
+    "the old bytes: whoever runs it must remove these blobs there, then push again"
+)
 
 
 def check(text: str, *, environment: Mapping[str, str], plain: Collection[str] = (), whole: bool = False) -> Served:
@@ -34,15 +42,21 @@ def check(text: str, *, environment: Mapping[str, str], plain: Collection[str] =
     Manifests are read and hashed; of blobs the registry is asked for the sizes, or with `whole` for all bytes.
     VerifyError names every blob that is not as stated; FetchError if the registry can't be asked.
     """
+    found = look(text, environment=environment, plain=plain, whole=whole)
+    if found.wrong:
+        raise VerifyError("\n".join(found.wrong.values()), where=text, remedy=KEPT)
+    return found
+
+
+def look(text: str, *, environment: Mapping[str, str], plain: Collection[str] = (), whole: bool = False) -> Served:
+    """As `check`, but what is wrong is no error."""
     reference = parse(text)
     with connected(replace(reference, plain=reference.host in plain), environment) as registry:
         blobs = list(_listed(registry, reference.digest).values())
         with registry.threads() as pool:
-            wrong = [said for said in pool.map(partial(_wrong, registry, whole=whole), blobs) if said]
-    if wrong:
-        remedy = "push it again, then ask again; if it stays so, ask who runs the registry"
-        raise VerifyError("\n".join(wrong), where=text, remedy=remedy)
-    return Served(blobs=len(blobs), read=sum(blob.size for blob in blobs) if whole else 0)
+            said = pool.map(partial(_wrong, registry, whole=whole), blobs)
+            wrong = {blob.digest: words for blob, words in zip(blobs, said, strict=True) if words}
+    return Served(blobs=len(blobs), read=sum(blob.size for blob in blobs) if whole else 0, wrong=wrong)
 
 
 def _listed(registry: Registry, digest: Digest) -> dict[Digest, Descriptor]:

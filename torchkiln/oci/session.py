@@ -194,6 +194,9 @@ class Session:
                 "or into the file $NETRC names"
             )
             raise self.failure(f"the registry refuses: {answer}", where=self.where, remedy=remedy)
+        if status == httpx.codes.METHOD_NOT_ALLOWED and response.request.method in {"POST", "PATCH", "PUT"}:
+            remedy = "it may be read-only, or a mirror of another registry: push to one that takes images"
+            raise self.failure(f"the registry takes no uploads: {what}: {answer}", where=self.where, remedy=remedy)
         remedy = "compare the image's name with what the registry has"
         raise self.failure(f"{what}: {answer}", where=self.where, remedy=remedy)
 

@@ -45,12 +45,14 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 def exists(session: Session, blob: Descriptor) -> bool:
-    """Whether the repository has a blob."""
+    """Whether the repository has a blob, of the right size as far as it says."""
     address = f"{session.reference.address}/blobs/{blob.digest}"
 
     def ask() -> bool:
         with session.ask("HEAD", address, good={200, 404}) as response:
-            return response.status_code == httpx.codes.OK
+            stated = response.headers.get("Content-Length", "")[:19]
+            size = (int(stated) if stated.isdecimal() else 0) or blob.size  # some answer HEAD with 0
+            return response.status_code == httpx.codes.OK and size == blob.size
 
     return session.persist(f"blob {blob.digest}", ask)
 
@@ -64,15 +66,16 @@ def send(
     chunk: int = CHUNK,
     arrived: Callable[[int], None] = lambda _offset: None,
     notes: Path | None = None,
+    anew: bool = False,
 ) -> How:
     """Put a blob into the repository; `siblings` are repositories of the same registry that may have it.
 
     `arrived` is told after each chunk how many bytes the registry has. In the folder `notes` stands where uploads broke
-    off that can be gone on with, by another run too; others are cancelled.
+    off that can be gone on with, by another run too; others are cancelled. `anew` sends what is there too.
 
     The session's failure if it can't be had; HashMismatchError if the registry got other bytes than the digest's.
     """
-    if exists(session, blob):
+    if not anew and exists(session, blob):
         return "there"
     kept = notes if blob.size > FIRST else None  # what goes in one request can't be gone on with
     with held(kept, f"{session.reference.address}/{blob.digest}") as note:
@@ -81,7 +84,7 @@ def send(
             session=session,
             blob=blob,
             read=read,
-            siblings=tuple(siblings),
+            siblings=() if anew else tuple(siblings),  # next door it is the same blob
             chunk=chunk,
             arrived=arrived,
             note=note,
@@ -90,8 +93,8 @@ def send(
         )
         try:
             how = session.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
-        except BaseException:
-            upload.abandon()
+        except BaseException as error:
+            upload.abandon(usable=not isinstance(error, HashMismatchError))
             raise
         note.clear()
         return how
@@ -138,13 +141,13 @@ class Upload:
         self._close(self.blob.size)
         return "sent"
 
-    def abandon(self) -> None:
+    def abandon(self, *, usable: bool = True) -> None:
         """Leave a note on what another run can go on with; what nobody can go on with is cancelled."""
         place = self.location
         if not place:
             return
         with suppress(AgainError, httpx.RequestError, TorchkilnError):  # a registry that isn't heard of is left alone
-            if self.note.file and self._resumed(timeout=BRIEF) and self.offset:
+            if usable and self.note.file and self._resumed(timeout=BRIEF) and self.offset:
                 self.note.write(self.location, self.least)
             else:
                 self.note.clear()
