@@ -384,8 +384,9 @@ def plan(
     for row in chosen:
         caution(row)
     every = {row.id: row for row in made_for((*family.targets, *chosen), for_, compression, family)}
-    found = pipeline.family(project(), tuple(every.values()), known)
-    found = found.only([row.id for row in chosen]) if sharing else found
+    ids = [row.id for row in chosen]
+    found = pipeline.family(project(), tuple(every.values()), known, ids)
+    found = found.only(ids) if sharing else found
     missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
     if missing and not (sharing and found.plans):
         raise missing[0]
@@ -815,7 +816,7 @@ def doctor(_: Context, json: bool = False) -> None:
     positional=["what"],
     iterable=["target"],
     help={
-        "what": "all, or one of assemble, push, again, patch_day, family, flavours, compose, zstd, start, pull, memory",
+        "what": "list, all, or assemble, push, again, patch_day, family, flavours, compose, zstd, start, pull, memory",
         "rounds": "how often each contestant runs; default 3, and 1 for the long ones",
         "results": "folder for results; default bench/results",
         "estimate": "say what it would take, and do nothing",
@@ -829,7 +830,7 @@ def bench(
     _: Context,
     what: str,
     target: Sequence[str],
-    rounds: int = 0,
+    rounds: str = "",
     results: str = "",
     estimate: bool = False,
     fresh: bool = False,
@@ -838,11 +839,15 @@ def bench(
     """Measure, side by side with what others offer; bench/README.md says what is compared."""
     from bench import catalogue, contest, machine, pages, stage
 
+    if what in {"list", "--help", "-h"}:
+        show(catalogue.told())
+        return
+    wanted = catalogue.counted(rounds)
     work, folder = project(), Path(results).absolute() if results else ROOT / "bench" / "results"
     asked = catalogue.chosen(what)
     for one in asked:
         names = catalogue.rows(one, target, among=len(asked))
-        number, weight = catalogue.rounds(one, rounds), stage.weight(work, rows(names))
+        number, weight = catalogue.rounds(one, wanted), stage.weight(work, rows(names))
         show(catalogue.estimate(one, weight, number))
         if estimate:
             continue

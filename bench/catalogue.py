@@ -30,8 +30,19 @@ def chosen(name: str) -> tuple[Bench, ...]:
     if name == "all":
         return tuple(BENCHES.values())
     if name not in BENCHES:
-        raise UsageError(f"no benchmark is called {name}", remedy=f"all, {', '.join(BENCHES)}")
+        raise UsageError(f"no benchmark is called {name}", remedy=f"list, all, {', '.join(BENCHES)}")
     return (BENCHES[name],)
+
+
+def told() -> str:
+    """Which there are and what each is about, for who asked for none."""
+    wide = max(map(len, BENCHES))
+    listed = "\n".join(f"  {name:{wide}}  {one.title}" for name, one in BENCHES.items())
+    return f"{listed}\n  {'all':{wide}}  each of them, going on after a break\n\n{OPTIONS}"
+
+
+OPTIONS = """./inv bench NAME [--target ID] [--rounds N] [--results FOLDER] [--fresh] [--json]
+./inv bench [NAME] --estimate says what it takes, of all without a name; ./inv --help bench has every option"""
 
 
 def rows(bench: Bench, asked: Sequence[str], *, among: int = 1) -> tuple[str, ...]:
@@ -41,6 +52,15 @@ def rows(bench: Bench, asked: Sequence[str], *, among: int = 1) -> tuple[str, ..
     """
     own = bench.rows if among > 1 else ()
     return own or tuple(asked) or bench.rows or (ROW,)
+
+
+def counted(rounds: str) -> int:
+    """How many rounds are asked for, 0 where it is left open; UsageError for what is no number of rounds."""
+    if not rounds:
+        return 0
+    if not rounds.isdecimal() or int(rounds) < 1:
+        raise UsageError(f"--rounds {rounds}: there is no figure without a round", remedy="--rounds 1, or more")
+    return int(rounds)
 
 
 def rounds(bench: Bench, asked: int) -> int:

@@ -12,15 +12,16 @@ from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import home as homes
 from torchkiln import locking, pipeline
-from torchkiln.errors import LockError, MatrixError, StoreError
+from torchkiln.errors import LockError, MatrixError, PlanError, StoreError
 from torchkiln.home import Home
 from torchkiln.layers.base import table as userlands
 from torchkiln.lock import fit, layeraudit, layerlock, lockfile, rows, sections
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.renew import Renewed
 from torchkiln.lock.sections import LockFile
-from torchkiln.matrix import schema
-from torchkiln.matrix.target import Extra
+from torchkiln.matrix import facts, schema
+from torchkiln.matrix.publishing import PublishTarget
+from torchkiln.matrix.target import Extra, publishing
 from torchkiln.oci.image import Config, Image
 from torchkiln.pipeline import Wishes
 from torchkiln.plan import LOCK_LABEL
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from tests.loopback import Index
     from torchkiln.matrix.target import Target
+    from torchkiln.sharing import Family
     from torchkiln.validation.report import Verdict
 
 MATRIX = schema.load(ROOT / "matrix.yaml")
@@ -130,6 +132,34 @@ def test_an_image_of_another_list_of_the_same_name_is_not_used(project: Project,
             assert row.extra
             assert raised.value.where == str(row.extra.file)
             assert raised.value.remedy == f"./inv build {fit.options(row)}"
+
+
+def test_a_layer_that_is_known_to_be_too_large_is_refused_by_the_plan(tmp_path: Path) -> None:
+    """By what layers.lock says of the base: a build would make it, and end with that very error."""
+    project = Project(root=ROOT, home=Home(tmp_path), environment={})
+    row = next(row for row in MATRIX.targets if row.id == "torch213-cpu")
+
+    def planned(limit: int) -> Family:
+        place = PublishTarget(id="small", max_layer_bytes=limit)
+        return pipeline.family(project, [publishing(row, place)], facts.read())
+
+    assert row.id in planned(200_000_000).keys
+    with pytest.raises(PlanError, match=r"may have 30000000 bytes, and more have: base bookworm \(\d+ bytes\)"):
+        raise planned(30_000_000).left_out[row.id]
+
+
+def test_a_row_for_a_publish_target_is_compared_with_rows_that_have_no_room_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they are made without it: the base is the same. One that was asked for is refused."""
+    project = Project(root=ROOT, home=Home(tmp_path), environment={})
+    place = PublishTarget(id="few", max_layers=20, max_layer_bytes=300_000_000)
+    pair = [publishing(row, place) for row in MATRIX.targets if row.id in {"torch213-cpu", "torch25-cu124"}]
+    found = pipeline.family(project, pair, facts.read(), ["torch213-cpu"])
+    base, *_ = found.layers_of("torch213-cpu")
+    assert sorted(base.rows) == ["torch213-cpu", "torch25-cu124"]
+    assert "compared as made without it: 1" in capsys.readouterr().err
+    assert list(pipeline.family(project, pair, facts.read()).left_out) == ["torch25-cu124"]
 
 
 SMALL = schema.load(ROOT / "tests" / "matrix" / "small.yaml").targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,15 @@ from torchkiln.errors import (
     StoreError,
     TorchkilnError,
     VerifyError,
+    WheelError,
 )
 from torchkiln.home import write_atomically
-from torchkiln.layers import suite
+from torchkiln.layers import parts, suite
 from torchkiln.layers.base import table as userlands
 from torchkiln.lock import baselock, fit, layeraudit, layerlock, rows
 from torchkiln.matrix import facts
+from torchkiln.matrix.publishing import ANY
+from torchkiln.matrix.target import publishing
 from torchkiln.oci import document as documents
 from torchkiln.oci import remote as remotes
 from torchkiln.oci import served
@@ -37,11 +40,11 @@ from torchkiln.oci.push import pushing
 from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
 from torchkiln.oci.verify import verify as recompute
-from torchkiln.plan import LOCK_LABEL, ImagePlan, plan
+from torchkiln.plan import LOCK_LABEL, ImagePlan, plan, refuse_large
 from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec, compressed_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torchkiln.engines import Engine
@@ -99,19 +102,72 @@ def _planned(
     return plan(target, lock, base, shipped, recipe=userlands.recipe(target.base))
 
 
-def family(project: Project, targets: Sequence[Target], known: Facts) -> Family:
-    """What the images of these rows would be made of, side by side; rows that can't be planned are left out."""
+def family(project: Project, targets: Sequence[Target], known: Facts, chosen: Collection[str] | None = None) -> Family:
+    """What the images of these rows would be made of, side by side; rows that can't be planned are left out.
+
+    Of the chosen rows, else of all, those are left out too that a build would refuse, as far as that can be told from
+    what is here. The others are there to be compared with: one that has no room in what the publish target takes is
+    planned as it is made without it.
+    """
     shipped = suite.spec(project.suite)
     plans: list[ImagePlan] = []
     left_out: dict[str, TorchkilnError] = {}
+    freed = 0
     for target in targets:
         try:
-            plans.append(_planned(project, target, *locked(project, target, known), shipped))
+            locks = locked(project, target, known)
+            if chosen is None or target.id in chosen:
+                plans.append(_planned(project, target, *locks, shipped))
+                refuse_impossible(project, plans[-1])
+            else:
+                plan, as_asked = _somehow(project, target, locks, shipped)
+                plans.append(plan)
+                freed += not as_asked
         except (MatrixError, LockError, StaleLockError, PlanError) as error:
+            plans = [plan for plan in plans if plan.target != target.id]
             left_out[target.id] = error
+    if freed:
+        note(f"rows without room in what the publish target takes, compared as made without it: {freed}")
     keys = {key for one in plans for key in one.keys}
     made = {key: layer.descriptor.size for key in keys if (layer := recorded(project.home.lookup(key)))}
     return sharing.family(plans, made, left_out)
+
+
+def _somehow(
+    project: Project, target: Target, locks: tuple[Lock, BaseLock], shipped: SuiteSpec
+) -> tuple[ImagePlan, bool]:
+    """The plan of a row for its publish target, else for none; and whether it is as asked."""
+    try:
+        return _planned(project, target, *locks, shipped), True
+    except PlanError:
+        if target.publish_target == ANY:
+            raise
+        return _planned(project, publishing(target, ANY, target.compression), *locks, shipped), False
+
+
+def refuse_impossible(project: Project, plan: ImagePlan) -> None:
+    """PlanError for what a build would refuse too: a file too big for any layer, or a layer that is known to be.
+
+    Only wheels in the cache are looked into, and only layers that were locked or made before are known.
+    """
+    paths = {
+        pin.sha256: path
+        for spec in plan.layers
+        if isinstance(spec, WheelSpec) and spec.part
+        for pin in spec.pins
+        if (path := project.home.wheel(pin.sha256, pin.filename)).exists()
+    }
+    here = [
+        spec
+        for spec in plan.layers
+        if isinstance(spec, WheelSpec) and {pin.sha256 for pin in spec.pins} <= paths.keys()
+    ]
+    with suppress(WheelError):  # a damaged copy, which a build fetches anew
+        parts.check(here, paths)
+    if plan.max_layer_bytes is not None:
+        locks = layerlock.read(project.layer_lock)
+        found = [locks.get(key) or recorded(project.home.lookup(key)) for key in plan.keys]
+        refuse_large(plan, [layer for layer in found if layer])
 
 
 LOCKED = (AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec)

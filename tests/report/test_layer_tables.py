@@ -44,11 +44,23 @@ def test_a_plan_tells_sizes_and_who_shares() -> None:
     found = sharing.family(planned(), {key("base bookworm"): 89_000_000})
     _, base, _, torch, *_, suite = lines(layers.plan(found, A100.id))
     short = key("torch 2.5.1+cu124")[: len("wheel-") + 12]
-    assert base.split() == ["1", "base", "bookworm", "89.0", "MB", "2", "rows:", "*", key("base bookworm")[:17]]
+    assert base.split() == [
+        "1",
+        "base",
+        "bookworm",
+        "89.0",
+        "MB",
+        "all",
+        "2",
+        "other",
+        "rows",
+        key("base bookworm")[:17],
+    ]
     assert torch.split() == ["3", "torch", "2.5.1+cu124", "~99", "B", "1", "row:", TARGET.id, short]
     assert suite.split()[:-1] == ["10", "validation", "suite", "?", "-"]
     assert layers.said(found, A100.id).startswith(
-        "torch25-cu124-a100: 10 layers, ~89.0 MB and 5 layers of unknown size; in no other row: 1 layer of unknown size"
+        "torch25-cu124-a100: 10 layers, ~89.0 MB and 5 layers of unknown size;"
+        " in none of the 2 other rows that can be planned: 1 layer of unknown size"
     )
 
 

@@ -37,7 +37,8 @@ def plan(found: Family, row: str) -> Table:
 def said(found: Family, row: str) -> str:
     """What a row weighs in all, and without what others have too."""
     whole, own = found.total_of(row), found.own_of(row)
-    return f"{row}: {_layers(len(found.keys[row]))}, {_told(whole)}; in no other row: {_told(own)}. {LEGEND}"
+    others = f"in none of the {len(found.plans) - 1} other rows that can be planned"
+    return f"{row}: {_layers(len(found.keys[row]))}, {_told(whole)}; {others}: {_told(own)}. {LEGEND}"
 
 
 LEGEND = "~ is estimated by the wheels, ? is known once it is made"
@@ -57,6 +58,8 @@ def _others(layer: Layer, row: str, ids: Sequence[str]) -> str:
     others = [name for name in layer.rows if name != row]
     groups = sharing.grouped(others, [name for name in ids if name != row])
     more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
+    if groups == ("*",):
+        return f"all {len(others)} other rows"
     return f"{_rows(len(others))}: {', '.join(groups[:SHOWN])}{more}" if others else "-"
 
 
