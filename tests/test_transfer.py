@@ -152,7 +152,7 @@ def test_what_is_damaged_there_is_sent_again(
     assert toy.blobs[digests.of_bytes(DATA)] == DATA
     assert sent.pushed.blobs[digests.of_bytes(DATA)] == "sent"
     assert sent.served.wrong == {}
-    assert ("are sent again" in capsys.readouterr().err) == whole
+    assert ("and sent again" in capsys.readouterr().err) == whole
 
 
 @pytest.mark.parametrize(("found", "whole"), [(b"short", False), (bytes(len(DATA)), True)])

@@ -96,12 +96,14 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
             _index(project, target, pusher.delivery.registry, manifest)
         with _looking(whole=whole):
             seen = served.look(_exact(pushed), environment=environment, plain=plain, whole=whole)
-        if not seen.wrong:
-            return Sent(pushed=pushed, served=seen)
-        warn(f"{len(seen.wrong)} blobs are damaged there, and are sent again: {'; '.join(seen.wrong.values())}")
-        with pushing(to, store, environment=environment, plain=plain) as pusher:
-            pushed = pusher.put(manifest, found.media_type, anew=seen.wrong.keys())
-    return _seen(project, pushed, plain, whole=whole)
+        anew = {digest: why for digest, why in seen.wrong.items() if pushed.blobs.get(digest) != "sent"}
+        if anew:
+            warn(f"damaged there, and sent again: {'; '.join(anew.values())}")
+            with pushing(to, store, environment=environment, plain=plain) as pusher:
+                pushed = pusher.put(manifest, found.media_type, anew=anew.keys())
+            with _looking(whole=whole):
+                seen = served.look(_exact(pushed), environment=environment, plain=plain, whole=whole)
+    return Sent(pushed=pushed, served=served.held(seen, _exact(pushed), served.KEPT))
 
 
 def _index(project: Project, target: Target, registry: Registry, manifest: bytes) -> None:

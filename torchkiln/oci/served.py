@@ -30,9 +30,10 @@ class Served:
     """Blobs that are not as stated, and what is wrong with them; nothing if all of it holds."""
 
 
+AGAIN = "./inv push … --verify sends what is damaged there again"
 KEPT = (
-    "./inv push … --verify sends what is damaged again; if it stays so, the registry's storage is damaged and keeps "
-    "the old bytes: whoever runs it must remove these blobs there, then push again"
+    "it was sent again, but the registry keeps the old bytes: its storage is damaged; whoever runs it must remove "
+    "these blobs there, then push again"
 )
 
 
@@ -42,9 +43,13 @@ def check(text: str, *, environment: Mapping[str, str], plain: Collection[str] =
     Manifests are read and hashed; of blobs the registry is asked for the sizes, or with `whole` for all bytes.
     VerifyError names every blob that is not as stated; FetchError if the registry can't be asked.
     """
-    found = look(text, environment=environment, plain=plain, whole=whole)
+    return held(look(text, environment=environment, plain=plain, whole=whole), text)
+
+
+def held(found: Served, where: str, remedy: str = AGAIN) -> Served:
+    """VerifyError if anything is wrong."""
     if found.wrong:
-        raise VerifyError("\n".join(found.wrong.values()), where=text, remedy=KEPT)
+        raise VerifyError("\n".join(found.wrong.values()), where=where, remedy=remedy)
     return found
 
 
