@@ -149,7 +149,9 @@ def project() -> Project:
     return Project(root=ROOT, home=homes.prepare(homes.locate(os.environ)), environment=dict(os.environ))
 
 
-def one_row(patterns: Sequence[str], extra: str = "", for_: str = "", compression: str = "") -> Target:
+def one_row(
+    patterns: Sequence[str], extra: str = "", for_: str | None = None, compression: str | None = None
+) -> Target:
     """The one row of --target, where several make no sense."""
     first, *others = made_for(rows(patterns, extra=extra), for_, compression)
     if others:
@@ -166,15 +168,19 @@ def rows(patterns: Sequence[str], family: Matrix | None = None, extra: str = "")
     return selected(family or schema.load(ROOT / "matrix.yaml"), patterns, extra)
 
 
-def made_for(chosen: Sequence[Target], for_: str, compression: str, family: Matrix | None = None) -> tuple[Target, ...]:
+def made_for(
+    chosen: Sequence[Target], for_: str | None, compression: str | None, family: Matrix | None = None
+) -> tuple[Target, ...]:
     """The rows as they are made for --for and --compression."""
     from torchkiln.matrix import publishing, schema
     from torchkiln.matrix import target as targets
     from torchkiln.oci import compression as compressions
 
-    asked = compressions.parse(compression) if compression else None
+    if for_ == "":  # a variable that was not set is no wish
+        raise UsageError("--for is empty", remedy="--for NAME, of publish_targets in matrix.yaml, or without it")
+    asked = None if compression is None else compressions.parse(compression)
     declared = (family or schema.load(ROOT / "matrix.yaml")).publish_targets if for_ else {}
-    place = publishing.find(declared, for_)
+    place = publishing.find(declared, for_ or "")
     return tuple(targets.publishing(row, place, asked) for row in chosen)
 
 
@@ -369,8 +375,8 @@ def plan(
     extra_requirements: str = "",
     sharing: bool = False,
     json: bool = False,
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
 ) -> None:
     """Show what an image would be made of, what that weighs, and which rows share it, without building."""
     from torchkiln import pipeline
@@ -486,7 +492,7 @@ def destinations(push: str, chosen: Sequence[Target]) -> list[str]:
     if ":" not in push.rpartition("/")[2]:
         return [f"{push}:{row.ref}" for row in chosen]
     if len(chosen) > 1:
-        remedy = f"--push {place.host}/{place.repository}: then each is tagged with its id"
+        remedy = f"--push {place.host}/{place.repository}: then each is tagged with its own name"
         raise UsageError(f"one tag for {len(chosen)} images", where=push, remedy=remedy)
     return [push]
 
@@ -505,7 +511,7 @@ def destinations(push: str, chosen: Sequence[Target]) -> list[str]:
         "frozen": "refuse a Debian archive that has moved on from the lock, and additions that are not locked",
         "require": "`pass`: an incomplete validation is an error",
         "push": "HOST/REPOSITORY[:TAG]: send layers as they are made, name the image there if no check failed;"
-        " the tag is the row's id unless one is given",
+        " the tag is what the store calls it unless one is given: the row's id, with -for-NAME or -zstd3 behind it",
         "verify": "make every layer anew and hash all of it, though it is known",
         "from_": "HOST/REPOSITORY: layers that it has are not made; they come here only if something here needs them,"
         " as a validation does",
@@ -521,8 +527,8 @@ def build(
     require: str = "",
     json: bool = False,
     extra_requirements: str = "",
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
     push: str = "",
     plain_http: Sequence[str] = (),
     verify: bool = False,
@@ -530,14 +536,17 @@ def build(
 ) -> None:
     """Fetch, assemble and validate images."""
     from torchkiln import locking, pipeline
+    from torchkiln.oci import reference
 
     if require not in {"", "pass"}:
         raise UsageError(f"--require {require} is not known", remedy="--require pass")
     hold_apart({"--from": bool(from_)}, {"--verify": verify})
     work, chosen = project(), made_for(rows(target, extra=extra_requirements), for_, compression)
+    places = destinations(push, chosen)
+    if from_:
+        reference.repository(from_)
     if extra_requirements and not frozen:
         locking.add(work, chosen)
-    places = destinations(push, chosen)
     runner = pipeline.engine(work, engine) if validate else None
     built = []
     for row, place in zip(chosen, places, strict=True):
@@ -586,8 +595,8 @@ def validate(
     engine: str = "auto",
     json: bool = False,
     extra_requirements: str = "",
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
 ) -> None:
     """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
     from torchkiln import pipeline, validation
@@ -615,8 +624,8 @@ def load(
     target: Sequence[str],
     tag: Sequence[str],
     extra_requirements: str = "",
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
 ) -> None:
     """Put built images into a Docker engine (20.10 or newer)."""
     from torchkiln import pipeline
@@ -648,8 +657,8 @@ def push(
     target: Sequence[str],
     plain_http: Sequence[str],
     extra_requirements: str = "",
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
     verify: bool = False,
     json: bool = False,
 ) -> None:
@@ -714,8 +723,8 @@ def shell(
     user: str = "",
     command: str = "",
     extra_requirements: str = "",
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
 ) -> None:
     """Open a shell in a built image; what it writes is gone afterwards."""
     from torchkiln import pipeline
@@ -747,8 +756,8 @@ def verify(
     image: str = "",
     json: bool = False,
     extra_requirements: str = "",
-    for_: str = "",
-    compression: str = "",
+    for_: str | None = None,
+    compression: str | None = None,
 ) -> None:
     """Recompute every digest, size and diff_id and report every mismatch; damaged blobs of built images are removed."""
     from dataclasses import asdict

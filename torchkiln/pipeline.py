@@ -262,6 +262,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
     made: list[tuple[LayerSpec, Layer]] = []
     with step(target.ref), project.home.lock("use", shared=True), _pusher(project, wishes) as pusher:
         lock, packages = locked(project, target)
+        _ask(project, pusher, wishes)
         packages = userlands.settle(project, target, packages, frozen=wishes.frozen)
         plan = _planned(project, target, lock, packages)
         here = engine is not None or not wishes.push
@@ -333,6 +334,16 @@ def _pusher(project: Project, wishes: Wishes) -> AbstractContextManager[Pusher |
         return nullcontext()
     options = {"environment": project.environment, "plain": wishes.plain, "source": wishes.origin}
     return pushing(wishes.push, project.store, **options)  # type: ignore[arg-type]
+
+
+def _ask(project: Project, pusher: Pusher | None, wishes: Wishes) -> None:
+    """Registries that can't be had, or refuse, are told of before anything is fetched or made."""
+    if pusher:
+        pusher.ask()
+    elif wishes.origin:
+        options = {"environment": project.environment, "plain": wishes.plain}
+        with remotes.at(wishes.origin, project.store, **options) as remote:  # type: ignore[arg-type]
+            remote.registry.admitted()
 
 
 def _remote(

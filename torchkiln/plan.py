@@ -54,6 +54,8 @@ class ImagePlan:
     """Of every layer; the specs say what is in them, whatever it is."""
     max_layer_bytes: int | None = None
     """Of every layer's blob."""
+    name: str = ""
+    """What the manifest calls the image, where that is not what the config calls it; see `named`."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -133,6 +135,15 @@ def labels(target: Target, lock: Lock) -> dict[str, str]:
     return {name: value for name, value in stated.items() if value}
 
 
+def named(target: Target) -> str:
+    """What the manifest of a row that is made for a publish target or in a compression says it is called.
+
+    Its config is that of the plain row, whose name it so does not take where it is pulled. The plain row's manifest
+    says nothing, as ever.
+    """
+    return "" if target.ref == target.id else target.ref
+
+
 def config(target: Target, lock: Lock) -> Config:
     """How the image starts."""
     return Config(
@@ -183,6 +194,7 @@ def plan(target: Target, lock: Lock, base: BaseLock, suite: SuiteSpec, *, recipe
         config=config(target, lock),
         compression=target.compression,
         max_layer_bytes=place.max_layer_bytes,
+        name=named(target),
     )
     refuse_large(planned, (spec.layer for spec in bases if isinstance(spec, ForeignSpec)))
     return planned

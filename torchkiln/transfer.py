@@ -149,8 +149,9 @@ def _seen(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bo
 def pull(project: Project, source: str, *, name: str = "", plain: Collection[str] = ()) -> Received:
     """Put the image at `HOST/REPOSITORY[:TAG]` or `…@sha256:…` into the store, where builds of its target lie.
 
-    Its name there is the target that its label states, unless one is given. Every layer is hashed and unpacked once,
-    and held against manifest and config. ImageError if no name is known; otherwise as `oci.pull.pull`.
+    Its name there is what its manifest says, else the target that its label states, unless one is given. Every layer
+    is hashed and unpacked once, and held against manifest and config. ImageError if no name is known; otherwise as
+    `oci.pull.pull`.
     """
     exact = pinned(source, environment=project.environment, plain=plain)
     with project.home.lock("use", shared=True), step(f"pull {exact}"):
@@ -165,7 +166,7 @@ def pull(project: Project, source: str, *, name: str = "", plain: Collection[str
 
 def _name(given: str, image: Image, where: str) -> str:
     """What the image is called in the store."""
-    found = given or image.config.labels.get(REF_NAME, "")
+    found = given or image.name or image.config.labels.get(REF_NAME, "")
     if not _NAME.fullmatch(found):
         what = f"not a name for an image: {found[:100]!r}" if found else "the image does not say which target it is"
         raise ImageError(what, where=where, remedy="--name NAME, an id of ./inv matrix to use it as that target")

@@ -96,5 +96,5 @@ def put_together(plan: ImagePlan, layers: Sequence[Layer]) -> tuple[ImagePlan, I
     """
     named = [(spec, replace(layer, title=spec.title)) for spec, layer in zip(plan.layers, layers, strict=True)]
     kept = [(spec, layer) for spec, layer in named if not layer.empty]
-    image = append(Image(config=plan.config), [layer for _, layer in kept])
+    image = append(Image(config=plan.config, name=plan.name), [layer for _, layer in kept])
     return replace(plan, layers=tuple(spec for spec, _ in kept)), image

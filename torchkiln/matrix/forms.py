@@ -60,8 +60,7 @@ def _by_digest(text: str) -> str:
     try:
         reference.parse(text)
     except ImageError as error:
-        shown = re.sub(r"^.*@(?!sha256:)", "***@", text)  # no user name, no password
-        raise ValueError(f"{shown!r} is {error.what}: {error.remedy}") from None
+        raise ValueError(f"{reference.masked(text)!r} is {error.what}: {error.remedy}") from None
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LARGEST_MANIFEST = 4 << 20
 """Bytes; what registries must take at least (distribution-spec, Pushing Manifests), and all that anybody needs."""
 LONGEST_WAIT = 60
+_PORTS = {"http": 80, "https": 443}
 SAID = 16 << 10
 """Bytes of what a registry says about an error that are read."""
 
@@ -61,6 +63,15 @@ def said(response: httpx.Response) -> str:
         return f": {network.redact(words)[:200]!r}"
     except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return ""
+
+
+def unreached(error: Exception) -> str:
+    """Which host and port nobody can be reached at, and why, where that is what went wrong; empty for all else."""
+    if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return ""
+    address, why = error.request.url, re.sub(r"^\[Errno -?\d+\] ", "", str(error)).lower() or "it does not answer"
+    place = f"{address.host}:{address.port or _PORTS.get(address.scheme, '')}"
+    return f"{place} can't be reached: {network.redact(why)}"
 
 
 def parsed(data: bytes) -> Mapping[str, object]:

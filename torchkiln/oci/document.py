@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchkiln.errors import ImageError
 from torchkiln.oci import digest as digests
-from torchkiln.oci.image import Config, Descriptor
+from torchkiln.oci.image import REF_NAME, Config, Descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,8 @@ class Manifest:
     schema: int
     config: Descriptor
     layers: tuple[Descriptor, ...]
+    name: str
+    """What it says it is called, by the annotation `REF_NAME`; mostly empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ def manifest(data: bytes) -> Manifest:
             schema=int(found["schemaVersion"]),
             config=Descriptor.from_json(found["config"]),
             layers=tuple(Descriptor.from_json(layer) for layer in found["layers"]),
+            name=str((found.get("annotations") or {}).get(REF_NAME) or ""),
         )
     except MALFORMED as error:
         raise ImageError(f"not an image manifest: {error!r}") from error

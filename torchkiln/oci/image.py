@@ -25,7 +25,7 @@ PLAIN_TYPE = "application/vnd.oci.image.layer.v1.tar"
 ZSTD_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
 """Of OCI manifests alone: Docker's own have no such type."""
 REF_NAME = "org.opencontainers.image.ref.name"
-"""The annotation by which an index names an image (annotations.md)."""
+"""The annotation by which an index, or a manifest itself, names an image (annotations.md); a label of ours, too."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Machines, as uname(2) calls them, by their names in configs (config.md, architecture)."""
 HISTORY = "torchkiln: "
@@ -127,6 +127,8 @@ class Image:
 
     config: Config
     layers: tuple[Layer, ...] = ()
+    name: str = ""
+    """What its manifest says it is called, by `REF_NAME`; empty where that is what its config says."""
 
     @property
     def compressed_size(self) -> int:
@@ -188,12 +190,14 @@ def config_bytes(image: Image) -> bytes:
 def manifest_bytes(image: Image) -> bytes:
     """The manifest document (manifest.md); its sha256 is the image's digest."""
     config = config_bytes(image)
+    named = {"annotations": {REF_NAME: image.name}} if image.name else {}
     return canonical(
         {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
             "config": Descriptor(media_type=CONFIG_TYPE, digest=digests.of_bytes(config), size=len(config)).to_json(),
             "layers": [layer.descriptor.to_json() for layer in image.layers],
+            **named,
         }
     )
 

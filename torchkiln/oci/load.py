@@ -8,7 +8,7 @@ import os
 import platform
 import posixpath
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,7 +60,9 @@ def layout(reference: str) -> Foreign:
     manifest = documents.manifest(store.read(chosen.digest))
     return Foreign(
         name=reference,
-        image=_image(store, store.read(manifest.config.digest), manifest.layers, reference),
+        image=replace(
+            _image(store, store.read(manifest.config.digest), manifest.layers, reference), name=manifest.name
+        ),
         store=store,
         digest=chosen.digest,
     )

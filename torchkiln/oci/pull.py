@@ -92,7 +92,7 @@ def pull(
         layers = _layers(registry, store, list(zip(blobs, document.diff_ids, strict=True)))
         store.put(config, "")
         named = store.put(data, media_type)
-    image = Image(config=document.config, layers=layers)
+    image = Image(config=document.config, layers=layers, name=manifest.name)
     return Pulled(image=image, manifest=named, config=manifest.config.digest)
 
 

@@ -20,7 +20,7 @@ from torchkiln.oci.naming import name
 from torchkiln.oci.passing import Passing
 from torchkiln.oci.reference import at
 from torchkiln.oci.registry import connected
-from torchkiln.oci.upload import CHUNK
+from torchkiln.oci.upload import CHUNK, permitted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -60,6 +60,12 @@ class Pusher:
     source: Registry | None
     """Where layers are that the store lacks."""
     delivery: Delivery
+
+    def ask(self) -> None:
+        """PushError unless the registry lets us send, and the source lets us read: before anything is made for it."""
+        permitted(self.delivery.registry)
+        if self.source:
+            self.source.admitted()
 
     def offer(self, layer: Layer) -> None:
         """Begin to send a layer that is in the store, or else in the source; returns at once.
@@ -151,7 +157,7 @@ def push(
     StoreError before anything is sent if a layer is missing.
     """
     options = {"environment": environment, "siblings": siblings, "plain": plain, "sleep": sleep, "chunk": chunk}
-    with console.step(f"push {to}"), pushing(to, store, **options) as pusher:  # type: ignore[arg-type]
+    with pushing(to, store, **options) as pusher, console.step(f"push {to}"):  # type: ignore[arg-type]
         return pusher.finish(image)
 
 

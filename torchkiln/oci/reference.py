@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from torchkiln.errors import ImageError
 from torchkiln.oci import digest as digests
@@ -26,6 +26,9 @@ _NAME = rf"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{{1,5}})?)/(?P<name>{_PART}(?
 """That of distribution-spec, "Pulling manifests"; so it has no `..` and no empty part."""
 _FORM = re.compile(rf"{_NAME}@(?P<digest>sha256:[0-9a-f]{{64}})")
 _TAGGED = re.compile(rf"{_NAME}(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}}))?")
+
+_DIGEST, _TAG = re.compile(r"@sha\d+:.*$"), re.compile(r":[^:/]*$")
+"""How a name may end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +75,8 @@ class Destination(Repository):
 def parse(text: str, *, plain: bool = False) -> Reference:
     """`HOST/REPOSITORY@sha256:…`; ImageError for anything else, tags among it."""
     found = _FORM.fullmatch(text)
-    if not found or len(found["name"]) > LONGEST_NAME:
-        what, remedy = "not HOST/REPOSITORY@sha256:…", "a tag may move, a digest does not"
-        raise ImageError(what, where=repr(text[:200]), remedy=remedy)
+    if not _fits(found):
+        raise _refused(text, "HOST/REPOSITORY@sha256:…", "a tag may move, a digest does not")
     digest = digests.parse(found["digest"])
     return Reference(host=found["host"], repository=_full(found), plain=plain, digest=digest)
 
@@ -82,10 +84,19 @@ def parse(text: str, *, plain: bool = False) -> Reference:
 def destination(text: str, *, plain: bool = False) -> Destination:
     """`HOST/REPOSITORY[:TAG]`; ImageError for anything else, digests among it."""
     found = _TAGGED.fullmatch(text)
-    if not found or len(found["name"]) > LONGEST_NAME:
-        remedy = "name the registry too, as in docker.io/USER/NAME:TAG"
-        raise ImageError("not HOST/REPOSITORY[:TAG]", where=repr(text[:200]), remedy=remedy)
+    if not _fits(found):
+        remedy = f"{'no digest, but a tag or none' if _DIGEST.search(text) else 'such as'}: docker.io/USER/NAME:TAG"
+        raise _refused(text, "HOST/REPOSITORY[:TAG]", remedy)
     return Destination(host=found["host"], repository=_full(found), plain=plain, tag=found["tag"] or LATEST)
+
+
+def repository(text: str) -> Destination:
+    """`HOST/REPOSITORY`, where layers are; ImageError for anything else, tags among it."""
+    place = destination(text)
+    if ":" in text.rpartition("/")[2]:
+        what = "layers have no tag, they are found by what they are made from"
+        raise ImageError(what, where=text, remedy="--from HOST/REPOSITORY")
+    return place
 
 
 def at(text: str, plain: Collection[str]) -> Destination:
@@ -101,7 +112,41 @@ def whole(name: str) -> str:
         return f"docker.io/library/{name}"
     if first == "docker.io" and "/" not in rest:
         return f"docker.io/library/{rest}"
-    return name if first == "localhost" or set(".:") & set(first) else f"docker.io/{name}"
+    return name if _is_host(first) else f"docker.io/{name}"
+
+
+def masked(text: str) -> str:
+    """A name as it may be shown: without what stands before the host, which may be a password."""
+    return re.sub(r"^.*@(?!sha\d+:)", "***@", text, flags=re.DOTALL)[:200]
+
+
+def _fits(found: re.Match[str] | None) -> TypeGuard[re.Match[str]]:
+    """Whether it names a registry: a first part without dot or port is a user of the hub, to engines (`whole`)."""
+    return found is not None and len(found["name"]) <= LONGEST_NAME and _is_host(found["host"])
+
+
+def _is_host(first: str) -> bool:
+    return first == "localhost" or bool(set(".:") & set(first))
+
+
+def _refused(text: str, form: str, otherwise: str) -> ImageError:
+    """What is wrong with a name, as far as that can be said, and nothing that may be a password."""
+    return ImageError(f"not {form}", where=repr(masked(text)), remedy=_remedy(text) or otherwise)
+
+
+def _remedy(text: str) -> str:
+    """Empty where nothing better is known than the form."""
+    first, slash, rest = text.partition("/")
+    name = _TAG.sub("", _DIGEST.sub("", rest))
+    if re.search(r"@(?!sha\d+:).*/", text, re.DOTALL):
+        return "credentials belong to docker login or netrc, not into a name"
+    if "://" in text:
+        return f"a name, not an address: {masked(text.partition('://')[2])}"
+    if not (slash and _is_host(first)):
+        return f"name the registry too, as in docker.io/{masked(text)}"
+    if name != name.lower():
+        return f"repositories are written in small letters: {masked(f'{first}/{name.lower()}')}"
+    return f"a repository has at most {LONGEST_NAME} letters" if len(name) > LONGEST_NAME else ""
 
 
 def _full(found: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from torchkiln import network
 from torchkiln.errors import FetchError, HashMismatchError, ImageError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed
-from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE
+from torchkiln.oci.image import INDEX_TYPE, MANIFEST_TYPE, Descriptor
 from torchkiln.oci.session import CONNECTIONS, FOUND, Session
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from torchkiln.errors import TorchkilnError
     from torchkiln.oci.digest import Digest, Tally
-    from torchkiln.oci.image import Descriptor
     from torchkiln.oci.reference import Repository
     from torchkiln.oci.store import BlobWriter, Store
 
@@ -100,6 +99,10 @@ class Registry(Session):
                 return (size or blob.size) if response.status_code == httpx.codes.OK else None
 
         return self.persist(f"blob {blob.digest}", ask)
+
+    def admitted(self) -> None:
+        """The session's failure if the repository can't be read; that it isn't there yet is none."""
+        self.size(Descriptor(media_type="", digest=digests.of_bytes(b""), size=0))
 
     def resolve(self, name: str) -> str:
         """The digest of what a tag or digest stands for now, as the registry states it, else reckoned."""

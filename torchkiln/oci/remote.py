@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from torchkiln import console
 from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content, layerindex
-from torchkiln.oci.reference import destination
+from torchkiln.oci.reference import repository
 from torchkiln.oci.registry import connected
 
 if TYPE_CHECKING:
@@ -135,12 +135,6 @@ def at(
     sleep: Callable[[float], object] | None = None,
 ) -> Iterator[Remote]:
     """The layers of `HOST/REPOSITORY`; ImageError for another form. `plain` are hosts that may speak plain HTTP."""
-    place = destination(where)
-    if ":" in where.rpartition("/")[2]:
-        raise ImageError(
-            "layers have no tag, they are found by what they are made from",
-            where=where,
-            remedy="--from HOST/REPOSITORY",
-        )
+    place = repository(where)
     with connected(replace(place, plain=place.host in plain), environment, sleep) as registry:
         yield Remote(registry=registry, store=store)

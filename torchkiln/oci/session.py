@@ -15,7 +15,7 @@ import httpx
 from torchkiln import network
 from torchkiln.errors import FetchError
 from torchkiln.oci import account as accounts
-from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed, patience, said
+from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed, patience, said, unreached
 from torchkiln.oci.reference import LOOPBACK
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class Session:
                 self.go_on()
                 fruitless = 1 if progress() > before else fruitless + 1
                 if fruitless >= TRIES:
-                    said = str(error) or type(error).__name__
+                    said = unreached(error) or f"{what}: {network.redact(str(error) or type(error).__name__)}"
                     remedy = "check the network and the registry's name, then run it again: what has arrived is kept"
-                    raise self.failure(f"{what}: {network.redact(said)}", where=self.where, remedy=remedy) from error
+                    raise self.failure(said, where=self.where, remedy=remedy) from error
                 (self.sleep or self._halted.wait)(getattr(error, "wait", 0) or 0.5 * 2 ** (fruitless - 1))
 
     @contextmanager

@@ -57,6 +57,38 @@ def exists(session: Session, blob: Descriptor) -> bool:
     return session.persist(f"blob {blob.digest}", ask)
 
 
+def permitted(session: Session) -> None:
+    """The session's failure unless the repository takes blobs: an upload is begun and given up, nothing else tells."""
+
+    def ask() -> None:
+        with session.ask("POST", f"{session.reference.address}/blobs/uploads/", good={202}) as response:
+            place = located(session, response, "")
+        cancel(session, place)
+
+    session.persist("an upload", ask)
+
+
+def cancel(session: Session, place: str) -> None:
+    """Give up an upload ("Canceling an Upload"); registries that don't know that forget it in time."""
+    good = {200, 202, 204, 404, 405}
+    with suppress(TorchkilnError), session.ask("DELETE", place, good=good, timeout=BRIEF):
+        pass
+
+
+def located(session: Session, response: httpx.Response, before: str) -> str:
+    """Where an upload goes on; a new Location may be relative, and may not be in the clear."""
+    stated = response.headers.get("Location", before)
+    try:
+        address = httpx.URL(str(response.url)).join(stated)
+    except httpx.InvalidURL as error:
+        what = f"the registry names no place for uploads: {network.redact(str(error))}"
+        raise session.failure(what, where=session.where) from error
+    if not stated:
+        raise session.failure("the registry names no place for uploads", where=session.where)
+    session.secure(address)
+    return str(address)
+
+
 def send(
     session: Session,
     blob: Descriptor,
@@ -151,13 +183,7 @@ class Upload:
                 self.note.write(self.location, self.least)
             else:
                 self.note.clear()
-                self._cancel(self.location or place)
-
-    def _cancel(self, place: str) -> None:
-        """As distribution has it ("Canceling an Upload"); registries that don't know it forget an upload in time."""
-        good = {200, 202, 204, 404, 405}
-        with suppress(TorchkilnError), self.session.ask("DELETE", place, good=good, timeout=BRIEF):
-            pass
+                cancel(self.session, self.location or place)
 
     def _resumed(self, timeout: httpx.Timeout = network.TIMEOUT) -> bool:
         """Whether the upload goes on where the registry says that it is ("Pushing a blob in chunks", 416 and GET)."""
@@ -199,7 +225,7 @@ class Upload:
                     self._opened(response)  # the answer is an upload instead
             if self.location and self.siblings:
                 spare, self.location = self.location, ""
-                self._cancel(spare)
+                cancel(self.session, spare)
         return False
 
     def _begin(self) -> None:
@@ -261,17 +287,7 @@ class Upload:
         return HashMismatchError(what, where=self.session.where, remedy=remedy)
 
     def _located(self, response: httpx.Response, before: str) -> None:
-        """Follow each new Location; it may be relative, and may not be in the clear."""
-        stated = response.headers.get("Location", before)
-        try:
-            address = httpx.URL(str(response.url)).join(stated)
-        except httpx.InvalidURL as error:
-            what = f"the registry names no place for uploads: {network.redact(str(error))}"
-            raise self.session.failure(what, where=self.session.where) from error
-        if not stated:
-            raise self.session.failure("the registry names no place for uploads", where=self.session.where)
-        self.session.secure(address)
-        self.location = str(address)
+        self.location = located(self.session, response, before)
 
     @property
     def _uploads(self) -> str:
