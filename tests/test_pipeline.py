@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,8 @@ import pytest
 from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import home as homes
-from torchkiln import locking, pipeline
-from torchkiln.errors import LockError, MatrixError, PlanError, StoreError
+from torchkiln import locking, pipeline, transfer
+from torchkiln.errors import FetchError, LockError, MatrixError, PlanError, PushError, StoreError
 from torchkiln.home import Home
 from torchkiln.layers.base import table as userlands
 from torchkiln.lock import fit, layeraudit, layerlock, lockfile, rows, sections
@@ -22,7 +24,9 @@ from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import facts, schema
 from torchkiln.matrix.publishing import PublishTarget
 from torchkiln.matrix.target import Extra, publishing
-from torchkiln.oci.image import Config, Image
+from torchkiln.oci import session
+from torchkiln.oci.compression import Compression
+from torchkiln.oci.image import REF_NAME, Config, Image, manifest_descriptor
 from torchkiln.pipeline import Wishes
 from torchkiln.plan import LOCK_LABEL
 from torchkiln.project import Project
@@ -298,3 +302,53 @@ def test_the_tag_is_set_when_no_check_failed(
     assert (built.pushed is not None) is named
     assert tags == ({"row"} if named else set())
     assert built.report is report
+
+
+@pytest.mark.parametrize("refusal", ["nobody", "no pushes", "no reads", "nobody to read from"])
+def test_registries_are_asked_before_anything_is_made(
+    ready: Project, index: Index, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    """One that can't be had, or refuses, costs no wheel and no layer."""
+    monkeypatch.setattr(session, "TRIES", 1)
+    index.asked.clear()
+    with toyregistry.serving() as registry, toyregistry.serving() as other, socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else takes it
+        registry.faults["POST"] = ["403"] * (refusal == "no pushes")
+        other.password = "word" * (refusal == "no reads")
+        nobody, way = f"127.0.0.1:{held.getsockname()[1]}", toyregistry.REPOSITORY
+        wishes = {
+            "nobody": Wishes(push=f"{nobody}/{way}"),
+            "no pushes": Wishes(push=f"{registry.host}/{way}"),
+            "no reads": Wishes(push=f"{registry.host}/{way}", origin=f"{other.host}/{way}"),
+            "nobody to read from": Wishes(origin=f"{nobody}/{way}"),
+        }
+        with pytest.raises((PushError, FetchError), match=r"refuses: 40[13]|can't be reached"):
+            pipeline.build(ready, GOOD, None, wishes[refusal])
+    assert index.asked == []
+    assert not [path for path in ready.home.wheels.iterdir() if any(path.iterdir())]
+    assert GOOD.ref not in ready.store.refs()
+
+
+def test_an_image_made_otherwise_keeps_its_name_wherever_it_goes(ready: Project, tmp_path: Path) -> None:
+    """Beside the plain one, whose config it has and whose manifest says nothing: built, pushed, copied, pulled."""
+    rows_ = [GOOD, publishing(GOOD, compression=Compression(kind="zstd", level=3))]
+    rows_.append(publishing(GOOD, PublishTarget(id="near")))
+    other = replace(ready, home=homes.prepare(Home(tmp_path / "other")))
+    with toyregistry.serving() as registry, toyregistry.serving() as second:
+        for row in rows_:
+            place = f"{toyregistry.REPOSITORY}:{row.ref}"
+            built = pipeline.build(ready, row, None, Wishes(push=f"{registry.host}/{place}"))
+            assert built.pushed
+            assert built.pushed.digest == built.digest == ready.store.refs()[row.ref].digest
+            transfer.copy(ready, f"{registry.host}/{place}", f"{second.host}/{place}")
+            got = transfer.pull(other, f"{second.host}/{place}")
+            assert (got.name, got.digest) == (row.ref, built.digest)
+            assert pipeline.verify(other, row) == ()
+            with pipeline.subject(other, row) as subject:
+                assert manifest_descriptor(subject.image).digest == subject.digest == built.digest
+            stated = json.loads(ready.store.read(built.digest)).get("annotations")
+            assert stated == ({REF_NAME: row.ref} if row.ref != row.id else None)
+    assert {name: one.digest for name, one in other.store.refs().items()} == {
+        row.ref: ready.store.refs()[row.ref].digest for row in rows_
+    }
+    assert len(set(other.store.refs())) == len(rows_)

@@ -365,3 +365,30 @@ def test_the_launcher_names_what_is_meant_by_no_bench(typed: str, meant: str) ->
     """All where it is estimated, else their list; every other line stays as it was typed."""
     launcher = runpy.run_path(str(ROOT / "inv"))
     assert launcher["completed"](typed.split()) == meant.split()
+
+
+@pytest.mark.parametrize("empty", ["compression", "for_"])
+def test_an_option_for_a_form_is_not_empty(capsys: pytest.CaptureFixture[str], empty: str) -> None:
+    """A variable that was not set is told as such: the default would be another image."""
+    for task in (tasks.plan, tasks.build, tasks.load, tasks.validate, tasks.shell, tasks.verify):
+        with pytest.raises(UsageError, match=r"'' is no compression|--for is empty"):
+            printed(capsys, task, "torch25-cu124", **{empty: ""})
+
+
+def test_the_tag_is_the_name_in_the_store() -> None:
+    """In zstd it is not the row's id, and the help says so."""
+    (row,) = tasks.made_for(FAMILY[:1], None, "zstd")
+    assert tasks.destinations("localhost/torch", [row]) == [f"localhost/torch:{row.id}-zstd3"]
+    assert "-zstd3" in tasks.build.help["push"]
+
+
+@pytest.mark.parametrize("given", [{"push": "me/torch"}, {"from_": "me/torch"}, {"from_": "localhost/me/torch:one"}])
+def test_a_place_is_one_before_anything_is_locked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    """Additions are resolved only for a build that can begin."""
+    monkeypatch.setenv("TORCHKILN_HOME", str(tmp_path / "home"))
+    (tmp_path / "own.txt").write_text("six\n")
+    with pytest.raises(ImageError, match=r"HOST/REPOSITORY|no tag"):
+        printed(capsys, tasks.build, "torch25-cu124", extra_requirements=str(tmp_path / "own.txt"), **given)
+    assert not list(tmp_path.glob("*.lock"))

@@ -90,6 +90,19 @@ def test_a_name_may_be_given_and_must_be_one(toy: Toy, work: Project) -> None:
         transfer.pull(work, toy.at(toy.add(DATA, config={"config": {"Labels": {REF_NAME: "../../x"}}})))
 
 
+def test_a_name_of_the_manifest_goes_before_that_of_the_label(toy: Toy, work: Project) -> None:
+    """It must be a name all the same."""
+    made(work)
+    stated = {"config": {"Labels": {REF_NAME: ROW}}}
+    other = toy.add(DATA, config=stated, manifest={"annotations": {REF_NAME: f"{ROW}-zstd3"}})
+    assert transfer.pull(work, toy.at(other)).name == f"{ROW}-zstd3"
+    assert work.store.refs().keys() == {ROW, f"{ROW}-zstd3"}
+    with pytest.raises(ImageError, match="not a name"):
+        transfer.pull(work, toy.at(toy.add(DATA, config=stated, manifest={"annotations": {REF_NAME: "../x"}})))
+    with pytest.raises(ImageError, match="not an image manifest"):
+        transfer.pull(work, toy.at(toy.add(DATA, config=stated, manifest={"annotations": [REF_NAME]})))
+
+
 def test_a_name_that_moves_is_told(toy: Toy, work: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """What was built under that name is not lost unnoticed."""
     before = made(work)

@@ -17,6 +17,7 @@ from torchkiln.oci.image import REF_NAME
 from torchkiln.oci.naming import pinned
 from torchkiln.oci.pull import pull as fetched
 from torchkiln.oci.push import pushing
+from torchkiln.oci.reference import destination
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -126,6 +127,7 @@ def _index(project: Project, target: Target, registry: Registry, manifest: bytes
 def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
     """Put the image or index at `HOST/REPOSITORY[:TAG]` or `…@sha256:…` at another place, as `push` does."""
     environment, notes = project.environment, project.store.uploads
+    destination(to)  # told before anybody is asked
     exact = pinned(source, environment=environment, plain=plain)
     return _seen(
         project, copying.copy(exact, to, environment=environment, plain=plain, notes=notes), plain, whole=whole

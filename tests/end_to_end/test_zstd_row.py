@@ -55,7 +55,7 @@ def test_it_runs_where_there_is_nothing_else(built: Row, entry: Mapping[str, Any
     place = f"{os.environ['TORCHKILN_TEST_REGISTRY']}/torchkiln-test/zstd-{secrets.token_hex(4)}"
     assert json.loads(built.kiln.run("push", f"{place}:one", *ZSTD, "--json"))["digest"] == entry["digest"]
     other = Kiln(tmp_path / "home")
-    assert entry["digest"] in other.run("pull", f"{place}:one", "--name", f"{ROW}-zstd3")
+    assert other.run("pull", f"{place}:one").split() == [f"{ROW}-zstd3", entry["digest"]]
     said = other.run(
         "shell", *ZSTD, "--engine", "sandbox", "--command", "python -c 'import torch; print(torch.ones(3).sum())'"
     )

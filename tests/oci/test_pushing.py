@@ -274,3 +274,33 @@ def test_no_total_is_told_while_layers_are_made(toy: Toy, store: Store, capsys: 
         assert " of " not in said.replace("of 5 MB", "")
         pusher.finish(image)
     assert "(3 of 3)" in capsys.readouterr().err
+
+
+def test_a_registry_that_takes_nothing_is_told_at_once(toy: Toy, store: Store) -> None:
+    """Only an upload tells whether one may be made: it is begun, given up, and nothing is left of it."""
+    with begun(toy, store) as pusher:
+        pusher.ask()
+    assert (toy.uploads, toy.blobs, toy.log) == ({}, {}, [])
+    toy.faults |= {"DELETE": ["500"]}
+    with begun(toy, store) as pusher:
+        pusher.ask()
+    toy.faults["POST"] = ["403"]
+    with begun(toy, store) as pusher, pytest.raises(PushError, match="the registry refuses: 403"):
+        pusher.ask()
+    toy.tokens, toy.password = True, "word"
+    with begun(toy, store) as pusher, pytest.raises(PushError, match="the registry refuses: 403"):
+        pusher.ask()
+
+
+def test_a_source_that_can_not_be_read_is_told_at_once(toy: Toy, store: Store) -> None:
+    """A repository that isn't there yet is no reason to fail: what it lacks is made."""
+    with toyregistry.serving() as other:
+        with begun(toy, store, source=f"{other.host}/{REPOSITORY}") as pusher:
+            pusher.ask()
+        other.password = "word"  # noqa: S105  of a toy
+        with (
+            begun(toy, store, source=f"{other.host}/{REPOSITORY}") as pusher,
+            pytest.raises(PushError, match="the registry refuses: 401") as raised,
+        ):
+            pusher.ask()
+        assert raised.value.where == f"{other.host}/{REPOSITORY}"

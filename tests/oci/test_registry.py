@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -403,3 +404,34 @@ def test_a_copy_that_is_too_short_is_told_as_such(toy: Toy, store: Store) -> Non
         pulled(toy, store, digest)
     assert "push an image that holds it there again" in raised.value.remedy
     assert empty(store)
+
+
+def told_of(error: httpx.RequestError) -> str:
+    """What is said of a request that ends so each time."""
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        error.request = request
+        raise error
+
+    image = reference.parse(f"one.example/x@{digests.of_bytes(b'')}")
+    with registry.connected(image, {"NETRC": "/nonexistent"}, sleep=lambda _seconds: None) as found:
+        found.client._mounts.clear()
+        found.client._transport = httpx.MockTransport(fail)
+        with pytest.raises(FetchError) as raised:
+            found.manifest(image.digest)
+    assert raised.value.where == "one.example/x"
+    return raised.value.what
+
+
+def test_the_host_and_port_are_told_that_nobody_is_at(store: Store) -> None:
+    """Not which document was wanted there, nor a number of the system's."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else takes it
+        host = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(FetchError) as raised:
+            pull(f"{host}/x@{digests.of_bytes(b'')}", store, machine="x86_64", environment={}, sleep=lambda _: None)
+    assert raised.value.what == f"{host} can't be reached: connection refused"
+    unknown = httpx.ConnectError("[Errno -2] Name or service not known")
+    assert told_of(unknown) == "one.example:443 can't be reached: name or service not known"
+    assert told_of(httpx.ConnectTimeout("")) == "one.example:443 can't be reached: it does not answer"
+    assert told_of(httpx.ReadError("broken")).endswith(": broken")

@@ -85,8 +85,8 @@ def destination(text: str, *, plain: bool = False) -> Destination:
     """`HOST/REPOSITORY[:TAG]`; ImageError for anything else, digests among it."""
     found = _TAGGED.fullmatch(text)
     if not _fits(found):
-        remedy = f"{'no digest, but a tag or none' if _DIGEST.search(text) else 'such as'}: docker.io/USER/NAME:TAG"
-        raise _refused(text, "HOST/REPOSITORY[:TAG]", remedy)
+        remedy = "a tag or none, but no digest, " if _DIGEST.search(text) else ""
+        raise _refused(text, "HOST/REPOSITORY[:TAG]", f"{remedy}such as docker.io/USER/NAME:TAG")
     return Destination(host=found["host"], repository=_full(found), plain=plain, tag=found["tag"] or LATEST)
 
 

@@ -77,7 +77,7 @@ class Session:
                 fruitless = 1 if progress() > before else fruitless + 1
                 if fruitless >= TRIES:
                     said = unreached(error) or f"{what}: {network.redact(str(error) or type(error).__name__)}"
-                    remedy = "check the network and the registry's name, then run it again: what has arrived is kept"
+                    remedy = "check the registry's name and the network, then run it again: what has arrived is kept"
                     raise self.failure(said, where=self.where, remedy=remedy) from error
                 (self.sleep or self._halted.wait)(getattr(error, "wait", 0) or 0.5 * 2 ** (fruitless - 1))
 
