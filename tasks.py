@@ -435,7 +435,7 @@ def lock(
     layers: bool = False,
 ) -> None:
     """Write images/locks/ for the rows, keeping to what is pinned where it still will do; or check them."""
-    from torchkiln import locking, pipeline
+    from torchkiln import layerlocking, locking
     from torchkiln.lock import audit, difference, layeraudit
     from torchkiln.lock import rows as locks
     from torchkiln.matrix import schema
@@ -445,7 +445,7 @@ def lock(
     family = schema.load(ROOT / "matrix.yaml")
     if check:
         chosen = selected(family, target, extra_requirements)
-        layers_found = pipeline.audit_layers(project(), (*family.targets, *chosen))
+        layers_found = layerlocking.audit_layers(project(), (*family.targets, *chosen))
         found = audit.audit(LOCKS, family.targets, chosen, orphans=not target)
         show(audit.plain(found))
         audit.refuse(found)
@@ -453,7 +453,7 @@ def lock(
     elif requirements:
         show(locks.text(LOCKS, one_row(target, extra_requirements)).removesuffix("\n"))
     elif layers:
-        made = pipeline.lock_layers(project(), rows(target, family, extra_requirements))
+        made = layerlocking.lock_layers(project(), rows(target, family, extra_requirements))
         show("\n".join(sorted(layer.title for layer in made.values())) or "nothing new")
     else:
         chosen, options = rows(target, family, extra_requirements), {"upgrade": upgrade, "from_facts": from_facts}

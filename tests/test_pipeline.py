@@ -13,7 +13,7 @@ import pytest
 from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import home as homes
-from torchkiln import locking, pipeline, transfer
+from torchkiln import layerlocking, locking, pipeline, transfer
 from torchkiln.errors import FetchError, LockError, MatrixError, PlanError, PushError, StoreError
 from torchkiln.home import Home
 from torchkiln.layers.base import table as userlands
@@ -239,18 +239,18 @@ def ready(checkout: Project) -> Project:
 def test_layers_are_locked_by_building_them(ready: Project, tmp_path: Path) -> None:
     """What is made of locked things alone, empty layers too; other lines stay, nothing that is there is replaced."""
     other = "wheel-" + "0" * 64
-    new = pipeline.lock_layers(ready, [GOOD])
+    new = layerlocking.lock_layers(ready, [GOOD])
     text = ready.layer_lock.read_text()
     kept = next(iter(new.values()))
     ready.layer_lock.write_text(layerlock.render({**layerlock.parse(text), other: kept}))
     assert layerlock.parse(text) == new
     assert {key.partition("-")[0] for key in new} == {"base", "wheel", "bytecode"}
-    planned = {spec.key for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, pipeline.LOCKED)}
+    planned = {spec.key for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, layerlocking.LOCKED)}
     assert new.keys() == planned
     fresh = replace(ready, home=homes.prepare(Home(tmp_path / "fresh")))
     (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(fresh, base)
-    assert pipeline.lock_layers(fresh, [GOOD]) == {}
+    assert layerlocking.lock_layers(fresh, [GOOD]) == {}
     assert layerlock.read(ready.layer_lock) == {**new, other: kept}
 
 
@@ -260,25 +260,27 @@ def test_lines_that_no_row_plans_go_with_the_next_that_are_written(
     """Those of an old format, say; an audit finds them, and a row that lost a line, and nothing once all is well."""
     only_good = replace(schema.load(ROOT / "tests" / "matrix" / "small.yaml"), targets=(GOOD,))
     monkeypatch.setattr(Project, "family", lambda _: only_good)
-    new = pipeline.lock_layers(ready, [GOOD])
-    assert pipeline.audit_layers(ready, [GOOD]) == layeraudit.Findings(whole=(GOOD.id,))
+    new = layerlocking.lock_layers(ready, [GOOD])
+    assert layerlocking.audit_layers(ready, [GOOD]) == layeraudit.Findings(whole=(GOOD.id,))
     lost = next(iter(new))
     old = {key: layer for key, layer in new.items() if key != lost} | {"base-" + "0" * 64: new[lost]}
     ready.layer_lock.write_text(layerlock.render(old))
-    found = pipeline.audit_layers(ready, [GOOD])
+    found = layerlocking.audit_layers(ready, [GOOD])
     assert [key for key, _ in found.stale] == ["base-" + "0" * 64]
     assert [part.row for part in found.parts] == [GOOD.id]
-    assert pipeline.lock_layers(ready, [GOOD]) == {lost: new[lost]}
+    assert layerlocking.lock_layers(ready, [GOOD]) == {lost: new[lost]}
     assert layerlock.read(ready.layer_lock) == new
     other = replace(GOOD, release=replace(GOOD.release, companions=("setuptools",)))
-    assert pipeline.audit_layers(ready, [other]) == layeraudit.Findings()  # a stale lock goes first: nothing is known
+    assert (
+        layerlocking.audit_layers(ready, [other]) == layeraudit.Findings()
+    )  # a stale lock goes first: nothing is known
 
 
 def test_a_base_that_is_not_what_its_lock_says_is_not_noted(ready: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """The archive has moved on: everything else is as planned, and nobody would find that line again."""
     (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(ready, base, packages=[*base.lock.packages, ("newcomer", "1")])
-    new = pipeline.lock_layers(ready, [GOOD])
+    new = layerlocking.lock_layers(ready, [GOOD])
     assert {key.partition("-")[0] for key in new} == {"wheel", "bytecode"}
     assert "not noted" in capsys.readouterr().err
 

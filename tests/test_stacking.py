@@ -131,7 +131,7 @@ def test_layers_that_are_too_small_are_refused_with_the_least_that_would_do() ->
         planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=1000))
     assert "torch213-cpu has room for 80 layers" in raised.value.what
     assert raised.value.where == "matrix.yaml: publish_targets.tiny.max_layer_bytes"
-    enough = int(re.findall(r"max_layer_bytes of ([\d,]+)", raised.value.remedy)[0].replace(",", ""))
+    enough = int(re.findall(r"max_layer_bytes of at least ([\d,]+)", raised.value.remedy)[0].replace(",", ""))
     planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=enough))
     with pytest.raises(PlanError):
         planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=enough * 8 // 10))

@@ -24,11 +24,9 @@ from torchkiln.errors import (
     VerifyError,
     WheelError,
 )
-from torchkiln.home import write_atomically
 from torchkiln.layers import parts, suite
 from torchkiln.layers.base import table as userlands
-from torchkiln.lock import baselock, fit, layeraudit, layerlock, rows
-from torchkiln.matrix import facts
+from torchkiln.lock import baselock, fit, layerlock, rows
 from torchkiln.matrix.publishing import ANY
 from torchkiln.matrix.target import publishing
 from torchkiln.oci import document as documents
@@ -41,7 +39,7 @@ from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
 from torchkiln.oci.verify import verify as recompute
 from torchkiln.plan import LOCK_LABEL, ImagePlan, plan, refuse_large
-from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec, compressed_key
+from torchkiln.specs import WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from torchkiln.engines import Engine
     from torchkiln.layers.base import BaseResult
     from torchkiln.lock.baselock import BaseLock
-    from torchkiln.lock.layeraudit import Findings
     from torchkiln.lock.lockfile import Lock
     from torchkiln.matrix.facts import Facts
     from torchkiln.matrix.target import Target
@@ -126,7 +123,7 @@ def family(project: Project, targets: Sequence[Target], known: Facts, chosen: Co
         except (MatrixError, LockError, StaleLockError, PlanError) as error:
             plans = [plan for plan in plans if plan.target != target.id]
             left_out[target.id] = error
-    if freed:
+    if freed and not left_out.keys() & set(chosen or ()):
         note(f"rows without room in what the publish target takes, compared as made without it: {freed}")
     keys = {key for one in plans for key in one.keys}
     made = {key: layer.descriptor.size for key in keys if (layer := recorded(project.home.lookup(key)))}
@@ -168,71 +165,6 @@ def refuse_impossible(project: Project, plan: ImagePlan) -> None:
         locks = layerlock.read(project.layer_lock)
         found = [locks.get(key) or recorded(project.home.lookup(key)) for key in plan.keys]
         refuse_large(plan, [layer for layer in found if layer])
-
-
-LOCKED = (AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec)
-"""What is made of locked things alone, and takes time to make."""
-
-
-def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Layer]:
-    """Build rows and note in layers.lock what their layers are; those that are new there, by key.
-
-    Lines that no row of the matrix plans any more go; nor is noted what is made otherwise than planned, as a base is
-    of whose lock the archive has moved on. LayerMismatchError for a layer that is there otherwise: it is not replaced.
-    """
-    new: dict[str, Layer] = {}
-    for target in targets:
-        wanted = locked_keys(planned(project, target))
-        built = build(project, target, None)
-        with project.home.lock("layers.lock"):
-            known = layerlock.read(project.layer_lock)
-            found = {
-                compressed_key(spec.key, built.plan.compression): layer
-                for spec, layer in built.made
-                if isinstance(spec, LOCKED)
-            }
-            if moved := [layer.title for key, layer in found.items() if key not in wanted]:
-                warn(
-                    f"not noted, since its lock is of something else: {', '.join(moved)}; {fit.command(target)} --base"
-                )
-            fresh = {key: layer for key, layer in found.items() if key in wanted and key not in known}
-            kept = _without_stale(project, {**known, **fresh}, targets)
-            if kept.keys() != known.keys():
-                write_atomically(project.layer_lock, layerlock.render(kept).encode())
-        new |= fresh
-    return new
-
-
-def locked_keys(plan: ImagePlan) -> frozenset[str]:
-    """The keys that layers.lock has for a row."""
-    return frozenset(compressed_key(spec.key, plan.compression) for spec in plan.layers if isinstance(spec, LOCKED))
-
-
-def _without_stale(project: Project, known: Mapping[str, Layer], targets: Sequence[Target]) -> Mapping[str, Layer]:
-    """Lines of layers.lock less those that no row plans; all where it can't be told, as while a lock is stale."""
-    matrix = project.family()
-    plans = _planned_keys(project, (*matrix.targets, *targets)) if matrix else None
-    if plans is None:
-        return known
-    gone = layeraudit.stale(known, {key for keys in plans.values() for key in keys})
-    for key in gone:
-        note(f"no row plans it any more, its line goes: {known[key].title} ({key})")
-    return {key: layer for key, layer in known.items() if key not in gone}
-
-
-def audit_layers(project: Project, targets: Sequence[Target]) -> Findings:
-    """Hold layers.lock against what all these rows plan; nothing is found while another lock is no good."""
-    known, plans = layerlock.read(project.layer_lock), _planned_keys(project, targets)
-    return layeraudit.Findings() if plans is None else layeraudit.audit(known, plans)
-
-
-def _planned_keys(project: Project, targets: Sequence[Target]) -> Mapping[str, frozenset[str]] | None:
-    """Of each row that has locks; None where one has some that are no good, since those must be mended first."""
-    every = {row.id: row for row in targets}
-    found = family(project, tuple(every.values()), facts.read())
-    if any(rows.state(project.locks, every[name]) != "unlocked" for name in found.left_out):
-        return None
-    return {one.target: locked_keys(one) for one in found.plans}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

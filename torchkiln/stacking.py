@@ -108,7 +108,7 @@ def refusal(parts: Sequence[tuple[Pin, ...]], place: PublishTarget, *, row: str,
     return PlanError(
         f"{alone} of at most {bytes_:,} bytes, and {row} has room for {room} layers of wheels and bytecode",
         where=f"{stated}.max_layer_bytes",
-        remedy=f"max_layer_bytes of {_round(enough):,}, so that the wheels go in, if each of their files does{more}",
+        remedy=f"max_layer_bytes of at least {_round(enough):,}, and the base and every file must fit too{more}",
     )
 
 

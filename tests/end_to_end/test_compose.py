@@ -13,7 +13,7 @@ from tests.kiln import ROOT, ROW
 from tests.oci.test_push_registry import served
 from tests.wire import counted
 from torchkiln import home as homes
-from torchkiln import pipeline, transfer
+from torchkiln import layerlocking, pipeline, transfer
 from torchkiln.engines import Command, Limits
 from torchkiln.errors import ImageError, StoreError, UsageError
 from torchkiln.lock import baselock
@@ -68,7 +68,7 @@ def fleet(built: Row, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flee
     made = pipeline.base(first, row)
     if made.difference:
         first.base_lock(row).write_text(baselock.render(made.packages))
-    pipeline.lock_layers(first, [row])
+    layerlocking.lock_layers(first, [row])
     with served(root) as host:
         done = pipeline.build(first, row, None, Wishes(push=f"{host}/team/torch:one"))
         yield Fleet(root, row, host, done.digest)
