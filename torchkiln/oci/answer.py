@@ -69,9 +69,9 @@ def unreached(error: Exception) -> str:
     """Which host and port nobody can be reached at, and why, where that is what went wrong; empty for all else."""
     if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return ""
-    address, why = error.request.url, re.sub(r"^\[Errno -?\d+\] ", "", str(error)).lower() or "it does not answer"
+    address, why = error.request.url, re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or "it does not answer"
     place = f"{address.host}:{address.port or _PORTS.get(address.scheme, '')}"
-    return f"{place} can't be reached: {network.redact(why)}"
+    return f"{place} can't be reached: {network.redact(why[:1].lower() + why[1:])}"
 
 
 def parsed(data: bytes) -> Mapping[str, object]:
