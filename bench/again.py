@@ -64,7 +64,7 @@ def theirs(stage: Stage, peer: Peer) -> Figures:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *times("faster than the one-step Dockerfile", found, theirs=[ONE_STEP], limit=100),
         *times("against the split Dockerfile", found, theirs=[SPLIT], limit=1),

@@ -124,7 +124,7 @@ def timed() -> Iterator[Figures]:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *beside("first time, by the clock", found, OURS, "seconds", 1.5),
         *beside("first time, by processor time", found, OURS, "cpu", 1.5),

@@ -38,7 +38,7 @@ def mine(stage: Stage, registry: Registry, known: str) -> Figures:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *most("seconds to compose and push", found, limit=5, figure="seconds", unit="s"),
         *most("bytes on the way, both directions", found, limit=2e6, figure="bytes", unit="bytes"),

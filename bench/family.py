@@ -74,7 +74,7 @@ def theirs(stage: Stage, peer: Peer) -> Figures:
 
 
 def wanted(limit: float, found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *share("bytes in the registry", found, theirs=[PEER], limit=limit),
         *share("time of the same builds, each by itself", found, theirs=[APART], limit=0.6, figure="seconds"),

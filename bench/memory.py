@@ -47,7 +47,7 @@ def theirs_watched(stage: Stage, peer: Peer, root: int) -> Figures:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return most("bytes at the peak", found, limit=300e6, figure="bytes", unit="bytes")
 
 

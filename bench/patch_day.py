@@ -84,7 +84,7 @@ def theirs(stage: Stage, peer: Peer) -> Figures:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *times("faster than the peer", found, theirs=[PEER], limit=40),
         *share("bytes that go to the registry", found, theirs=[PEER], limit=0.1),

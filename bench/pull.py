@@ -83,7 +83,7 @@ def importing(stage: Stage) -> str:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     theirs = (WITHOUT, WITH)
     return (
         *share("docker pull and import", found, theirs=theirs, limit=1, figure="seconds"),

@@ -80,7 +80,7 @@ def built_and_pushed(
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *times("faster than the best peer as people write it", found, theirs=PLAIN, limit=12),
         *times("faster than the best tuned peer", found, theirs=TUNED, limit=8),

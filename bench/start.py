@@ -78,7 +78,7 @@ def started(stage: Stage, engine: Docker, image: str) -> Figures:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return (
         *share("import, against an image without bytecode", found, theirs=[WITHOUT], limit=0.45, figure="seconds"),
         *share("import and first call, without bytecode", found, theirs=[WITHOUT], limit=0.45, figure="both"),

@@ -53,7 +53,7 @@ def theirs(stage: Stage, peer: Peer, compression: str) -> Figures:
 
 
 def wanted(found: Sequence[Measured]) -> tuple[Verdict, ...]:
-    """Issue 4."""
+    """Whether the figures are what this bench wants."""
     return share("compressed size against Docker's gzip layers", found, theirs=[PEER], limit=0.8)
 
 
