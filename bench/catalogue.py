@@ -21,7 +21,7 @@ MODULES = (assemble, push, again, patch_day, family, compose, zstd, start, pull,
 BENCHES: dict[str, Bench] = {one.name: one for one in (*(each.BENCH for each in MODULES), family.FLAVOUR_BENCH)}
 ROUNDS = 3
 ROW = "torch25-cu124"
-"""Every bench, by what it measures."""
+"""The row that is measured where none is asked for."""
 PAGE = "README.md"
 
 
