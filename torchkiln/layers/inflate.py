@@ -70,7 +70,7 @@ class Inflater:
         self._input, self._output = bytearray(room), bytearray(room)
         self._in = ctypes.addressof(ctypes.c_char.from_buffer(self._input))
         self._out = ctypes.addressof(ctypes.c_char.from_buffer(self._output))
-        self._filled = self._written = 0
+        self._filled = self._written = self._crc = 0
         self._boundary = Boundary(0, 0)
 
     def __del__(self) -> None:
@@ -82,7 +82,7 @@ class Inflater:
         `packed` bytes are compressed, as far as is known: it decides how, not what. CorruptStreamError unless it is
         a whole stream of that size with nothing behind it.
         """
-        crc = total = 0
+        total = 0
         ahead = self._goes_ahead() if packed >= self._large else None
         with shown_to(sums, unseen=igzip.ROOMS - 1 if ahead else 0) as show:
             for seen in self._pieces(source, ahead):
@@ -90,10 +90,9 @@ class Inflater:
                 if total > size:
                     raise CorruptStreamError(f"inflates to more than the stated {size} bytes")
                 show(seen)
-                crc = isal_zlib.crc32(seen, crc)
         if total != size:
             raise CorruptStreamError(f"inflates to {total} bytes instead of the stated {size}")
-        return crc, self._boundary
+        return self._crc, self._boundary
 
     def _goes_ahead(self) -> igzip.Igzip | None:
         self._igzip = self._igzip or igzip.load(self._room)
@@ -101,7 +100,7 @@ class Inflater:
 
     def _pieces(self, source: Source, ahead: igzip.Igzip | None) -> Iterator[memoryview]:
         self._library.reset(self._ref)
-        self._filled = self._stream.avail_in = self._written = 0
+        self._filled = self._stream.avail_in = self._written = self._crc = 0
         return self._ahead(source, ahead) if ahead else self._blocks(source)
 
     def _ahead(self, source: Source, ahead: igzip.Igzip) -> Iterator[memoryview]:
@@ -123,6 +122,7 @@ class Inflater:
         except igzip.DamagedError as error:
             raise CorruptStreamError(f"is damaged: {error}") from error
         self._take_over(begin, ahead.seen.history)
+        self._crc = ahead.seen.crc
         again, crc = shown.size - ahead.seen.size, ahead.seen.crc
         for piece in self._blocks(source, unused=-begin % 8):
             common, again = piece[:again], max(again - len(piece), 0)
@@ -155,12 +155,15 @@ class Inflater:
                     raise CorruptStreamError(f"is damaged: {(stream.msg or b'not deflate').decode()}")
                 at_block = stream.data_type & AT_BLOCK
                 if not stream.avail_out:
+                    self._crc = isal_zlib.crc32(plain, self._crc)
                     yield plain
                     stream.next_out, stream.avail_out = self._out, self._room
                 elif not stream.avail_in and not at_block:
                     self._refill(source)
             unused = stream.data_type & 7
-        yield plain[: self._room - stream.avail_out]
+        rest = plain[: self._room - stream.avail_out]
+        self._crc = isal_zlib.crc32(rest, self._crc)
+        yield rest
         self._finish(source, unused)
 
     def _write(self, count: int) -> None:

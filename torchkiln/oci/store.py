@@ -37,6 +37,8 @@ _LIBC = ctypes.CDLL(None)
 _STRETCH = 1 << 24
 """Bytes after which the kernel is told to begin writing to the disk, so that fsync at the end waits for little."""
 _SYNC_FILE_RANGE_WRITE = 2
+_GATHERED = 1 << 16
+"""Bytes that small writes gather to; what is larger passes without being copied."""
 
 
 class BlobWriter:
@@ -130,7 +132,7 @@ class Store:
         self.blobs.mkdir(parents=True, exist_ok=True)
         path = self.blobs / f".partial-{secrets.token_hex(8)}"
         try:
-            with path.open("xb", buffering=1 << 20) as file:
+            with path.open("xb", buffering=_GATHERED) as file:
                 yield BlobWriter(path, file)
         finally:
             path.unlink(missing_ok=True)
