@@ -16,7 +16,9 @@ from torchkiln import home as homes
 from torchkiln import layerlocking, locking, pipeline, transfer
 from torchkiln.errors import FetchError, LockError, MatrixError, PlanError, PushError, StoreError
 from torchkiln.home import Home
+from torchkiln.layers import boundaries, boundarylock
 from torchkiln.layers.base import table as userlands
+from torchkiln.layers.inflate import Boundary
 from torchkiln.lock import fit, layeraudit, layerlock, lockfile, rows, sections
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.renew import Renewed
@@ -274,6 +276,23 @@ def test_lines_that_no_row_plans_go_with_the_next_that_are_written(
     assert (
         layerlocking.audit_layers(ready, [other]) == layeraudit.Findings()
     )  # a stale lock goes first: nothing is known
+
+
+def test_boundaries_are_locked_with_the_layers(ready: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that has never seen the wheels is given them; a wheel that no row has any more loses its line."""
+    only_good = replace(schema.load(ROOT / "tests" / "matrix" / "small.yaml"), targets=(GOOD,))
+    monkeypatch.setattr(Project, "family", lambda _: only_good)
+    ready.boundary_lock.write_text(boundarylock.render({"0" * 64: {1: Boundary(2, 3)}}))
+    pin, *_ = pipeline.locked(ready, GOOD)[0].pins
+    large = {1: Boundary(boundarylock.LARGE * 8, 3)}  # what these small wheels do not have
+    boundaries.write(ready.home.boundaries, pin.sha256, large)
+    layerlocking.lock_layers(ready, [GOOD])
+    assert boundarylock.read(ready.boundary_lock) == {pin.sha256: large}
+    fresh = replace(ready, home=homes.prepare(Home(tmp_path / "fresh")))
+    (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
+    assembling.make_base(fresh, base)
+    pipeline.build(fresh, GOOD, None)
+    assert boundaries.read(fresh.home.boundaries, pin.sha256) == large
 
 
 def test_a_base_that_is_not_what_its_lock_says_is_not_noted(ready: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from torchkiln import pipeline
 from torchkiln.console import note, warn
 from torchkiln.home import write_atomically
+from torchkiln.layers import boundarylock
 from torchkiln.lock import fit, layeraudit, layerlock, rows
 from torchkiln.matrix import facts
 from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec, compressed_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torchkiln.lock.layeraudit import Findings
     from torchkiln.matrix.target import Target
@@ -49,8 +50,26 @@ def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Lay
             kept = _without_stale(project, {**known, **fresh}, targets)
             if kept.keys() != known.keys():
                 write_atomically(project.layer_lock, layerlock.render(kept).encode())
+            _note_boundaries(project, targets, built.plan)
         new |= fresh
     return new
+
+
+def _note_boundaries(project: Project, targets: Sequence[Target], plan: ImagePlan) -> None:
+    """Write into boundaries.lock what is remembered of a row's wheels; lines of wheels that no row has any more go."""
+    known = boundarylock.read(project.boundary_lock)
+    found = {**boundarylock.large(project.home.boundaries, _wheels([plan])), **known}
+    matrix = project.family()
+    plans = _plans(project, (*matrix.targets, *targets)) if matrix else None
+    kept = found if plans is None else {sha256: found[sha256] for sha256 in found.keys() & _wheels(plans)}
+    if kept != known:
+        write_atomically(project.boundary_lock, boundarylock.render(kept).encode())
+
+
+def _wheels(plans: Iterable[ImagePlan]) -> set[str]:
+    """By sha256."""
+    specs = (spec for plan in plans for spec in plan.layers if isinstance(spec, WheelSpec))
+    return {pin.sha256 for spec in specs for pin in spec.pins}
 
 
 def locked_keys(plan: ImagePlan) -> frozenset[str]:
@@ -78,8 +97,13 @@ def audit_layers(project: Project, targets: Sequence[Target]) -> Findings:
 
 def _planned_keys(project: Project, targets: Sequence[Target]) -> Mapping[str, frozenset[str]] | None:
     """Of each row that has locks; None where one has some that are no good, since those must be mended first."""
+    plans = _plans(project, targets)
+    return None if plans is None else {one.target: locked_keys(one) for one in plans}
+
+
+def _plans(project: Project, targets: Sequence[Target]) -> Sequence[ImagePlan] | None:
     every = {row.id: row for row in targets}
     found = pipeline.family(project, tuple(every.values()), facts.read())
     if any(rows.state(project.locks, every[name]) != "unlocked" for name in found.left_out):
         return None
-    return {one.target: locked_keys(one) for one in found.plans}
+    return found.plans

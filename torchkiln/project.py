@@ -41,6 +41,11 @@ class Project:
         return self.locks / "layers.lock"
 
     @property
+    def boundary_lock(self) -> Path:
+        """The file of what makes known layers without inflating their wheels."""
+        return self.locks / "boundaries.lock"
+
+    @property
     def suite(self) -> Path:
         """The validation suite."""
         return self.root / "validate"

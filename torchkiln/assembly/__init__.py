@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torchkiln.assembly import bases, making, together
 from torchkiln.assembly.ledger import Ledger
 from torchkiln.assembly.stages import Stages
+from torchkiln.layers import boundarylock
 from torchkiln.lock import layerlock
 from torchkiln.oci.image import Image, append
 from torchkiln.plan import refuse_large
@@ -57,6 +58,7 @@ def assemble(
             remote={} if verify else remote,
             verify=verify,
             compression=plan.compression,
+            boundaries=boundarylock.read(project.boundary_lock),
         )
         layers: dict[str, tuple[LayerSpec, Layer]] = {}
         with together.evicting(project, lock):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec, k
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torchkiln.layers.inflate import Boundary
     from torchkiln.oci.compression import Compression
     from torchkiln.oci.image import Layer
     from torchkiln.project import Project
@@ -35,6 +36,8 @@ class Ledger:
     """Whether everything is made anew, in the slow way that checks all of it."""
     compression: Compression = GZIP
     """Of the image's layers, which are made as gzip first."""
+    boundaries: Mapping[str, Mapping[int, Boundary]] = field(default_factory=dict)
+    """Of large deflate streams, by the sha256 of their wheels."""
 
     def key(self, spec: LayerSpec) -> str:
         """Of a layer as the image has it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from torchkiln.assembly import bases, together
 from torchkiln.assembly.arrival import arriving
-from torchkiln.layers import bytecode, environment, pool, recompress, suite, toolkit, wheel
+from torchkiln.layers import boundarylock, bytecode, environment, pool, recompress, suite, toolkit, wheel
 from torchkiln.specs import (
     AdoptionSpec,
     BaseSpec,
@@ -147,6 +147,8 @@ def _made(spec: LayerSpec, given: Inputs) -> Layer:
         paths, weight = given.wheels.of(spec.pins), sum(pin.weight for pin in spec.pins)
         with stages.piece("wheels to layers"):
             known = given.ledger.expected(spec)
+            if known:
+                boundarylock.give(home.boundaries, given.ledger.boundaries, paths)
             return given.converters.submit(store, spec, paths, known, home.boundaries, weight=weight).result()
     if isinstance(spec, BytecodeSpec):
         start, paths = given.interpreter(), given.wheels.of(spec.pins)
