@@ -12,7 +12,7 @@ from bench.contest import Bench, Column, Contestant, Cost
 from bench.figures import OURS, Figures, Measured, Verdict, most
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.services import Registry
     from bench.stage import Stage
@@ -24,12 +24,12 @@ def contestants(stage: Stage) -> Iterator[Sequence[Contestant]]:
     with services.registry(stage.work) as registry:
         with ours.fresh(stage) as kiln:
             entry = kiln.build(stage.row, push=f"{registry.address}/bench:first")
-            known = ours.learned(kiln, entry)
+            known = ours.learned(kiln, stage.row, entry)
         play = partial(mine, stage, registry, known)
         yield (Contestant(name=OURS, what="build --from --push, no wheel and no layer at hand", play=play),)
 
 
-def mine(stage: Stage, registry: Registry, known: str) -> Figures:
+def mine(stage: Stage, registry: Registry, known: Mapping[str, str]) -> Figures:
     """Compose and push beside what is there, through a port that counts."""
     with ours.fresh(stage, known=known, empty=True) as kiln, meter.counted(registry.address) as way:
         repository, began = f"{way.address}/bench", time.monotonic()

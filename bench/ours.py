@@ -10,12 +10,14 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bench import stage as stages
 from torchkiln import home as homes
-from torchkiln import pipeline, process
+from torchkiln import pipeline, process, rootfs
 from torchkiln.errors import HostError
+from torchkiln.layers import boundarylock
 from torchkiln.lock import layerlock
 from torchkiln.oci.image import recorded
 from torchkiln.oci.store import Store
@@ -23,7 +25,7 @@ from torchkiln.project import Project
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.stage import Row, Stage
     from torchkiln.home import Home
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
 
 PARTS = ("tasks.py", "matrix.yaml", "pyproject.toml", "images", "validate", "torchkiln")
 """Of a checkout; what a build reads."""
-LAYERS = "images/locks/layers.lock"
-"""What layers become."""
+LAYERS, BOUNDARIES = "images/locks/layers.lock", "images/locks/boundaries.lock"
+"""What layers become, and what spares inflating for them."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 LASTING = ("base", "wheel", "bytecode", "toolkit")
 """Kinds of layers that it holds."""
 
@@ -94,22 +97,23 @@ def building(row: Row, *options: str, push: str) -> list[str]:
     return ["build", "--target", row.target.id, "--no-validate", "--json", "--push", push, *options]
 
 
-def checkout(root: Path, folder: Path, *, known: str = "") -> Path:
-    """A copy of what a build reads, to be edited; nothing is known of layers but what is given."""
+def checkout(root: Path, folder: Path, *, known: Mapping[str, str] = NOTHING) -> Path:
+    """A copy of what a build reads, to be edited; nothing is known of layers but what is given, file by file."""
     folder.mkdir(parents=True)
     for name in PARTS:
         if (root / name).is_dir():
             shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(root / name, folder / name)
-    (folder / LAYERS).unlink(missing_ok=True)
-    if known:
-        (folder / LAYERS).write_text(known)
+    for name in (LAYERS, BOUNDARIES):
+        (folder / name).unlink(missing_ok=True)
+    for name, text in known.items():
+        (folder / name).write_text(text)
     return folder
 
 
 @contextmanager
-def fresh(stage: Stage, *, known: str = "", empty: bool = False) -> Iterator[Kiln]:
+def fresh(stage: Stage, *, known: Mapping[str, str] = NOTHING, empty: bool = False) -> Iterator[Kiln]:
     """A checkout and a cache with the rows' wheels and bases and nothing else; `empty`: without these too."""
     folder = Path(tempfile.mkdtemp(prefix="ours-", dir=stage.work))
     try:
@@ -132,19 +136,21 @@ def give(stage: Stage, row: Row, home: Home) -> None:
 
 
 def give_base(store: Store, row: Row, home: Home, entry: dict[str, Any]) -> None:
-    """A base's blob, and its entry in the index."""
+    """A base's blob, its entry in the index, and its tree: engines are given theirs unpacked too."""
     place = Store(home.store).path(row.base.descriptor.digest)
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         stages.link(store.path(row.base.descriptor.digest), place)
     home.record(row.base_key, entry)
+    rootfs.unpack(home, Store(home.store), row.base)
 
 
-def learned(kiln: Kiln, entry: dict[str, Any]) -> str:
-    """What layers.lock says once the layers of a build are known: all that are made from locked things."""
+def learned(kiln: Kiln, row: Row, entry: dict[str, Any]) -> Mapping[str, str]:
+    """What the locks say once a row's layers are known, file by file: all that are made from locked things."""
     found = {one["key"]: recorded(kiln.home.lookup(one["key"])) for one in entry["layers"]}
     lasting = {key: layer for key, layer in found.items() if layer and key.split("-")[0] in LASTING}
-    return layerlock.render(lasting)
+    large = boundarylock.large(kiln.home.boundaries, row.wheels)
+    return {LAYERS: layerlock.render(lasting), BOUNDARIES: boundarylock.render(large)}
 
 
 def repin(checkout: Path, target: Target, old: Sequence[Pin], new: Sequence[Pin]) -> None:

@@ -14,7 +14,7 @@ from bench.peers import table
 from bench.stage import context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bench.peers import Peer
@@ -35,20 +35,20 @@ def contestants(stage: Stage) -> Iterator[Sequence[Contestant]]:
             Contestant(name=OURS, what="build --push; nothing known of the layers", play=partial(mine, stage)),
             Contestant(
                 name=KNOWN,
-                what="the same, with its layers in layers.lock",
+                what="the same, with the row in layers.lock and boundaries.lock",
                 play=partial(mine, stage, known),
             ),
             *(Contestant(name=peer.name, what=peer.what, play=partial(theirs, stage, peer)) for peer in peers),
         )
 
 
-def learned(stage: Stage) -> str:
-    """What layers.lock says once somebody has built the row."""
+def learned(stage: Stage) -> Mapping[str, str]:
+    """What the locks say once somebody has built the row."""
     with ours.fresh(stage) as kiln, services.registry(stage.work) as registry:
-        return ours.learned(kiln, kiln.build(stage.row, push=f"{registry.address}/bench:ours"))
+        return ours.learned(kiln, stage.row, kiln.build(stage.row, push=f"{registry.address}/bench:ours"))
 
 
-def mine(stage: Stage, known: str = "") -> Figures:
+def mine(stage: Stage, known: Mapping[str, str] = ours.NOTHING) -> Figures:
     """One build that streams into an empty registry."""
     with ours.fresh(stage, known=known) as kiln, services.registry(stage.work) as registry:
         began = time.monotonic()
