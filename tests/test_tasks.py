@@ -19,6 +19,9 @@ import tasks
 from bench import catalogue
 from tests.kiln import ROOT
 from tests.test_plan import pin
+from torchkiln.commands import checkout, development, output, selection
+from torchkiln.commands.build import destinations
+from torchkiln.commands.matrix import listed
 from torchkiln.errors import ImageError, LockError, MatrixError, StoreError, UnknownTargetError, UsageError
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.sections import LockFile
@@ -50,9 +53,9 @@ def printed(capsys: pytest.CaptureFixture[str], task: Task[Any], *target: str, *
 def test_an_empty_target_is_called_that(patterns: list[str]) -> None:
     """A variable that was not set is told as such, not as a target without a name."""
     with pytest.raises(UsageError, match="--target is empty"):
-        tasks.rows(patterns)
+        selection.rows(patterns)
     with pytest.raises(UsageError, match="--target is empty"):
-        tasks.listed(patterns)
+        listed(patterns)
 
 
 @pytest.mark.parametrize("globs", [(), ("torch25-*",), ("*-hopper", "torch28-cu128")])
@@ -91,7 +94,7 @@ def test_json_is_a_format(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_markdown_is_what_the_readme_holds(capsys: pytest.CaptureFixture[str]) -> None:
     """`./inv fix` writes the same table between the marks."""
-    assert printed(capsys, tasks.matrix, format="markdown") in tasks.generated()[tasks.README]
+    assert printed(capsys, tasks.matrix, format="markdown") in development.generated()[checkout.README]
 
 
 @pytest.mark.parametrize(("format", "json", "what"), [("yaml", False, "is not known"), ("github", True, "contradicts")])
@@ -181,7 +184,7 @@ def warned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "matrix.yaml").read_text()
     row = "  - {releases: [torch25], accelerators: [cu124], bases: [trixie]}\n"
     (tmp_path / "matrix.yaml").write_text(text + row)
-    monkeypatch.setattr(tasks, "ROOT", tmp_path)
+    monkeypatch.setattr(checkout, "ROOT", tmp_path)
 
 
 @pytest.mark.parametrize("task", [tasks.plan, tasks.build])
@@ -200,10 +203,10 @@ def test_warnings_come_before_a_row_starts(
 
 def test_json_holds_only_finite_numbers() -> None:
     """No reader of JSON knows NaN: it is an error, not a document."""
-    assert json.loads(tasks.document({"figure": 1.5})) == {"figure": 1.5}
+    assert json.loads(output.document({"figure": 1.5})) == {"figure": 1.5}
     for figure in (float("nan"), float("inf")):
         with pytest.raises(MatrixError, match="no finite number"):
-            tasks.document({"figure": figure})
+            output.document({"figure": figure})
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--explain", "torch28-cu124-rtx4090d"], ["--target", "nothing"]])
@@ -232,7 +235,7 @@ def test_plan_takes_additions(capsys: pytest.CaptureFixture[str], tmp_path: Path
     file.write_text("tiny\n")
     with pytest.raises(LockError, match="torch25-cu124-with-serve is unlocked"):
         printed(capsys, tasks.plan, "torch25-cu124", extra_requirements=str(file))
-    (row,) = tasks.rows(["torch25-cu124"], extra=str(file))
+    (row,) = selection.rows(["torch25-cu124"], extra=str(file))
     (name,) = fit.additions(row)
     above = rows.read(LOCKS, replace(row, extra=None)).pins
     tiny = lockfile.make(fit.added(row, ["tiny"], above), [pin("tiny")], "uv")
@@ -253,7 +256,7 @@ def test_a_row_with_an_error_fails_the_list_and_gets_no_job(
         text.replace("releases: [torch25, torch26]", "releases: [torch25, torch26, torch28]")
     )
     (tmp_path / "validate").symlink_to(ROOT / "validate")
-    monkeypatch.setattr(tasks, "ROOT", tmp_path)
+    monkeypatch.setattr(checkout, "ROOT", tmp_path)
     with pytest.raises(SystemExit) as left:
         printed(capsys, tasks.matrix)
     assert left.value.code == MatrixError.exit_code
@@ -270,7 +273,7 @@ def test_a_row_with_an_error_fails_the_list_and_gets_no_job(
 
 def test_a_row_without_a_lock_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
     """The error says which command locks it, and which index must be in reach for that."""
-    row = next(row for row in FAMILY if not (tasks.LOCKS / row.lock_name).exists())
+    row = next(row for row in FAMILY if not (LOCKS / row.lock_name).exists())
     with pytest.raises(LockError) as raised:
         printed(capsys, tasks.build, row.id, validate=False)
     assert raised.value.what.startswith(f"{row.id} is unlocked")
@@ -282,16 +285,16 @@ def test_what_a_row_uses_is_printed_for_pip(capsys: pytest.CaptureFixture[str]) 
     """`lock --requirements`: the lines that its image is made from, whose digest is in its label."""
     (row,) = [row for row in FAMILY if row.id == LOCKED[0]]
     text = printed(capsys, tasks.lock, row.id, requirements=True)
-    assert digest.of_bytes(text.encode()) == rows.read(tasks.LOCKS, row).digest
+    assert digest.of_bytes(text.encode()) == rows.read(LOCKS, row).digest
 
 
 def test_additions_name_another_row(tmp_path: Path) -> None:
     """--extra-requirements with an id or a glob: the rows below, with the additions on top."""
     file = tmp_path / "app.txt"
     file.write_text("web\n")
-    (row,) = tasks.rows([LOCKED[0]], extra=str(file))
+    (row,) = selection.rows([LOCKED[0]], extra=str(file))
     assert row.id == f"{LOCKED[0]}-with-app"
-    assert tasks.one_row([row.id], str(file)) == row
+    assert selection.one_row([row.id], str(file)) == row
 
 
 @pytest.mark.parametrize(
@@ -318,14 +321,14 @@ def test_options_of_lock_that_contradict_each_other_are_refused(
 def test_each_row_that_is_pushed_has_a_tag_of_its_own() -> None:
     """Its id, unless one is given; that for several rows is refused before anything is built."""
     chosen = [row for row in FAMILY if row.id in {"torch25-cu124", "torch26-cu124"}]
-    assert tasks.destinations("", chosen) == ["", ""]
+    assert destinations("", chosen) == ["", ""]
     where = "127.0.0.1:5000/team/torch"
-    assert tasks.destinations(where, chosen) == [f"{where}:{row.id}" for row in chosen]
-    assert tasks.destinations(f"{where}:mine", chosen[:1]) == [f"{where}:mine"]
+    assert destinations(where, chosen) == [f"{where}:{row.id}" for row in chosen]
+    assert destinations(f"{where}:mine", chosen[:1]) == [f"{where}:mine"]
     with pytest.raises(UsageError, match="one tag for 2 images"):
-        tasks.destinations(f"{where}:mine", chosen)
+        destinations(f"{where}:mine", chosen)
     with pytest.raises(ImageError, match="HOST/REPOSITORY"):
-        tasks.destinations("mine", chosen)
+        destinations("mine", chosen)
 
 
 @pytest.mark.parametrize("what", ["list", "--help"])
@@ -377,8 +380,8 @@ def test_an_option_for_a_form_is_not_empty(capsys: pytest.CaptureFixture[str], e
 
 def test_the_tag_is_the_name_in_the_store() -> None:
     """In zstd it is not the row's id, and the help says so."""
-    (row,) = tasks.made_for(FAMILY[:1], None, "zstd")
-    assert tasks.destinations("localhost/torch", [row]) == [f"localhost/torch:{row.id}-zstd3"]
+    (row,) = selection.made_for(FAMILY[:1], None, "zstd")
+    assert destinations("localhost/torch", [row]) == [f"localhost/torch:{row.id}-zstd3"]
     assert "-zstd3" in tasks.build.help["push"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tasks
 from tests import toyregistry
-from tests.kiln import Kiln
+from tests.kiln import ROOT, Kiln
 from tests.oci.test_push import LARGE
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln import transfer
@@ -41,7 +41,7 @@ def toy() -> Iterator[Toy]:
 @pytest.fixture
 def work(home: Home) -> Project:
     """A checkout with an empty cache."""
-    return Project(root=tasks.ROOT, home=home, environment={"NETRC": "/nonexistent"})
+    return Project(root=ROOT, home=home, environment={"NETRC": "/nonexistent"})
 
 
 def made(work: Project, name: str = ROW, data: bytes = DATA) -> str:
@@ -54,7 +54,7 @@ def made(work: Project, name: str = ROW, data: bytes = DATA) -> str:
 
 def row() -> Any:  # noqa: ANN401  a target
     """A row of the matrix."""
-    (found,) = [row for row in schema.load(tasks.ROOT / "matrix.yaml").targets if row.id == ROW]
+    (found,) = [row for row in schema.load(ROOT / "matrix.yaml").targets if row.id == ROW]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Progress for people, on stderr: nested, timed steps; results belong to stdout and are printed by tasks.py."""
+"""Progress for people, on stderr: nested, timed steps; results belong to stdout, and commands/ prints them."""
 
 from __future__ import annotations
 

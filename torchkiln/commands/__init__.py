@@ -1,0 +1,1 @@
+"""The command line: each task parses flags, calls one function, prints one result."""

@@ -1,0 +1,54 @@
+"""How a command ends: an error becomes one message and an exit code, here and nowhere else."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from torchkiln.errors import HostError, TorchkilnError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn errors into one message on stderr and their exit code."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401  invoke passes what it parsed
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: children and temporaries go
+        print_anything()
+        try:
+            function(*args, **kwargs)
+            sys.stdout.flush()
+        except TorchkilnError as error:
+            leave(f"error: {error}", error.exit_code)
+        except KeyboardInterrupt:
+            leave("interrupted: nothing is half done, run it again to go on", 130)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; say nothing more
+            raise SystemExit(141) from None
+        except OSError as error:
+            if error.errno is None:
+                raise
+            told = HostError(error.strerror or str(error), where=str(error.filename or ""), remedy="./inv doctor")
+            leave(f"error: {told}", told.exit_code)
+
+    return wrapper
+
+
+def print_anything() -> None:
+    """Where a terminal's encoding has no ≥ or …, a question mark stands for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def leave(message: str, code: int) -> None:
+    """Say why and exit."""
+    sys.stderr.write(f"{message}\n")
+    raise SystemExit(code) from None
