@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from torchkiln import garbage
+from tests import rawlayers
+from torchkiln import garbage, rootfs
 from torchkiln.errors import StoreError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer, recorded
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchkiln.home import Home
 
 
@@ -65,6 +69,26 @@ def test_forgotten_image_goes(home: Home) -> None:
     assert garbage.collect(home, forget=["old-row"]).files == 3
     assert store.refs() == {}
     assert not store.has(layer.descriptor)
+
+
+def test_a_killed_collection_leaves_no_half_tree(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees are deleted file by file; one that lost a file counts as whole to nobody, and the rest goes next time."""
+    store = Store(home.store)
+    layer = rawlayers.layer(store, rawlayers.file("one"), rawlayers.file("two"))
+    store.put_image(Image(config=Config(), layers=(layer,)), "row")
+    tree = rootfs.unpack(home, store, layer)
+
+    def killed(path: Path) -> None:
+        next(path.rglob("one")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", killed)
+        garbage.collect(home)
+    assert not tree.exists()
+    assert sorted(path.name for path in rootfs.unpack(home, store, layer).iterdir()) == ["one", "two"]
+    garbage.collect(home)
+    assert list(home.temporary.iterdir()) == list(home.rootfs.iterdir()) == []
 
 
 @pytest.mark.parametrize(

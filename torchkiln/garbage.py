@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -78,6 +79,17 @@ def _forget(store: Store, names: Sequence[str]) -> None:
         store.untag(name)
 
 
+def _remove(home: Home, path: Path) -> None:
+    """A folder goes by its name first: a kill leaves a temporary, never half a tree that still counts as whole."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink()
+        return
+    if path.parent != home.temporary:
+        home.temporary.mkdir(parents=True, exist_ok=True)
+        path = path.rename(home.temporary / f"gone-{secrets.token_hex(8)}")
+    shutil.rmtree(path)
+
+
 def collect(home: Home, *, forget: Sequence[str] = (), wheels: bool = False) -> Collected:
     """Remove what no named image needs, after forgetting names; waits until nothing holds the cache (lock `use`).
 
@@ -89,8 +101,5 @@ def collect(home: Home, *, forget: Sequence[str] = (), wheels: bool = False) -> 
         for path in list(unneeded(home, wheels=wheels)):
             more_files, more_size = size_of(path)
             files, size = files + more_files, size + more_size
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            _remove(home, path)
     return Collected(files=files, size=size)
