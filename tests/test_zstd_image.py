@@ -154,6 +154,20 @@ def test_layers_of_others_stay_as_they_are(row: Row) -> None:
     assert verify(store, "mixed") == ()
 
 
+def test_one_layer_of_others_may_lie_twice(row: Row) -> None:
+    """Each keeps its own number in the history, so that the config does not depend on which was looked up last."""
+    store = row.project.store
+    theirs = rawlayers.layer(store, rawlayers.file("etc/one"), media_type=LAYER_TYPE)
+    specs = [ForeignSpec(base=BASE.base, layer=theirs, number=number, count=2) for number in (1, 2)]
+    ours = AdoptionSpec(base=BASE.base, lock=replace(BASE.lock, layers=(theirs, theirs)))
+    laid = rawlayers.layer(store, rawlayers.file("etc/three"), media_type=ZSTD_TYPE)
+    row.project.home.record(compressed_key(ours.key, ZSTD), laid.to_json())
+    plan = replace(in_zstd(row).plan, layers=(*specs, ours, *row.plan.layers[1:]))
+    carried_out, image = assembly.assemble(row.project, plan, row.lock, frozen=False, stages={})
+    assert carried_out.layers[:2] == tuple(specs)
+    assert [layer.title for layer in image.layers[:2]] == [spec.title for spec in specs]
+
+
 def test_a_damaged_gzip_layer_becomes_no_zstd_layer(row: Row) -> None:
     """Its bytes are checked on the way, by the diff_id, and no index knows what came of it."""
     plan, image = row.assemble()
@@ -180,6 +194,18 @@ def test_a_locked_zstd_layer_is_held_to(row: Row) -> None:
     row.project.layer_lock.write_text(layerlock.render({**locked, key: replace(locked[key], descriptor=other)}))
     with pytest.raises(LayerMismatchError, match=r"backports\.zstd"):
         in_zstd(row).assemble()
+
+
+def test_a_zstd_layer_of_another_tar_than_the_locked_is_not_taken(row: Row) -> None:
+    """Where layers.lock knows a layer as gzip alone, one in zstd that the cache has must hold the very same tar."""
+    plan, gzip = row.assemble()
+    image = in_zstd(row).assemble()[1]
+    place = next(number for number, spec in enumerate(plan.layers) if isinstance(spec, WheelSpec))
+    other = next(layer for layer in image.layers if layer.diff_id != image.layers[place].diff_id)
+    row.project.home.record(compressed_key(plan.layers[place].key, ZSTD), other.to_json())
+    row.project.layer_lock.parent.mkdir(parents=True, exist_ok=True)
+    row.project.layer_lock.write_text(layerlock.render({plan.layers[place].key: gzip.layers[place]}))
+    assert manifest_descriptor(in_zstd(row).assemble()[1]) == manifest_descriptor(image)
 
 
 def test_layers_elsewhere_are_found_in_their_form(row: Row, tmp_path: Path) -> None:

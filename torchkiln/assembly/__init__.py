@@ -60,7 +60,7 @@ def assemble(
             compression=plan.compression,
             boundaries=boundarylock.read(project.boundary_lock),
         )
-        layers: dict[str, tuple[LayerSpec, Layer]] = {}
+        layers: dict[int, tuple[LayerSpec, Layer]] = {}  # by place: an image that others made may hold one layer twice
         with together.evicting(project, lock):
             together.fit(plan, lock, ledger, told)
         with (
@@ -69,7 +69,7 @@ def assemble(
             ThreadPoolExecutor(len(plan.layers) + 1) as threads,  # most of them wait for what their layer is made from
             making.inputs(plan, lock, ledger, told, frozen=frozen) as inputs,
         ):
-            jobs = {threads.submit(making.layer, spec, inputs): spec.key for spec in plan.layers}
+            jobs = {threads.submit(making.layer, spec, inputs): place for place, spec in enumerate(plan.layers)}
             check: Future[Any] = threads.submit(together.check, project, plan, lock, inputs.wheels)
             for job in as_completed([check, *jobs]):
                 if job not in jobs:
@@ -79,7 +79,7 @@ def assemble(
                 refuse_large(plan, [layer])
                 made(spec, layer)
     told.tell()
-    carried_out = [layers[spec.key] for spec in plan.layers]
+    carried_out = [layers[place] for place in range(len(plan.layers))]
     return put_together(replace(plan, layers=tuple(spec for spec, _ in carried_out)), [one for _, one in carried_out])
 
 

@@ -68,7 +68,14 @@ class Ledger:
         layer = None if own else recorded(self.project.home.lookup(key))
         if layer is None or not self.project.store.has(layer.descriptor):
             return self.remote.get(key)
-        return layer if key not in self.locked or layerlock.same(self.locked[key], layer) else None
+        return layer if self._agrees(spec, key, layer) else None
+
+    def _agrees(self, spec: LayerSpec, key: str, layer: Layer) -> bool:
+        """Whether it is the locked layer, or, where that is locked as gzip alone, holds the same tar."""
+        own, gzip = self.locked.get(key), self.locked.get(spec.key)
+        if own is not None or gzip is None:
+            return own is None or layerlock.same(own, layer)
+        return (layer.diff_id, layer.unpacked_size) == (gzip.diff_id, gzip.unpacked_size)
 
     def expected(self, spec: LayerSpec) -> Layer | None:
         """The layer as it is locked, which spares its maker to check what it is made from."""

@@ -199,12 +199,12 @@ def _whiteout(work: _Work, parents: Path_, name: str) -> None:
 
 def _finish(work: _Work) -> None:
     """Folders last, deepest first: writing into one changes its time, and may need a mode it will not keep."""
-    for path in sorted((tuple(path.split("/")) if path else () for path in work.folders), reverse=True):
+    for path in sorted(work.folders, reverse=True):
         try:
-            handle = work.place.move(path)
+            handle = work.place.move(tuple(path.split("/")) if path else ())
         except (FileNotFoundError, ImageError):
             continue  # a later entry replaced it
-        entry = work.folders["/".join(path)]
+        entry = work.folders[path]
         if entry is not None:
             describe(entry, handle, owners=work.owners)
         else:
