@@ -13,6 +13,7 @@ import struct
 import sys
 import types
 import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ import pytest
 from tests.toys import SITE, make_wheel, pin, record_line, spec, unpacked
 from torchkiln import process
 from torchkiln.errors import ConflictError, HostError, LayerMismatchError, WheelError
-from torchkiln.layers import wheel, zlibs
+from torchkiln.layers import members, wheel, zlibs
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -446,6 +447,29 @@ def test_a_name_with_nul(store: Store, tmp_path: Path) -> None:
     """Python's zipfile cuts such a name; it is refused instead."""
     path = make_wheel(tmp_path, files={"toy/__init__.py": "", "toy/evil.pyXjpg": "x"})
     refused(store, patched(path, b"evil.pyXjpg", b"evil.py\0jpg"), "unsafe name")
+
+
+def test_a_second_name(store: Store, tmp_path: Path) -> None:
+    """Some Pythons take the name in Info-ZIP's extra field, others the one before it: no layer depends on that."""
+    path = make_wheel(tmp_path, files={"toy/__init__.py": ""})
+    name = b"toy/\xc3\xa9.py"
+    extra = struct.pack("<HHBL", 0x7075, 5 + len(name), 1, zlib.crc32(b"toy/e.py")) + name
+    with zipfile.ZipFile(path, "a") as archive:
+        entry = zipfile.ZipInfo("toy/e.py")
+        entry.extra = struct.pack("<HH4s", 0x9999, 4, b"else") + extra
+        archive.writestr(entry, b"")
+    refused(store, path, r"'toy/e\.py' has a second name")
+
+
+def test_a_directory_of_any_size_is_not_read(store: Store, tmp_path: Path) -> None:
+    """A zip says itself how large its directory is: what no wheel needs would be held in memory whole."""
+    path = make_wheel(tmp_path, files={"toy/__init__.py": ""})
+    size = members.MOST_DIRECTORY + 1
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + size)
+        file.seek(0, os.SEEK_END)
+        file.write(struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, size, file.tell() - size, 0))
+    refused(store, path, f"its directory has {size} bytes")
 
 
 def test_a_symlink_member(store: Store, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ that tell another story, members that overlap. Sizes and checksums are claims un
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
@@ -16,26 +17,32 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from torchkiln.layers.inflate import Source
 
+MOST_DIRECTORY = 32 << 20
+"""Bytes of a zip's central directory: some twenty times torch's, and little enough to hold in memory as objects."""
 REMEDY = "the wheel itself is bad: pin another version"
 STORED = 0
 DEFLATED = 8
 _LOCAL = struct.Struct("<4s5H3L2H")
+_FIELD = struct.Struct("<2H")
+"""How each extra field begins: its kind and size (APPNOTE.TXT, 4.5.1)."""
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _DESCRIPTOR = 0x8
 """Sizes and checksum follow the data instead of standing before it."""
 _UTF8 = 0x800
 _WIDE = 0xFFFFFFFF
 """The value stands in the zip64 extra field."""
+_SECOND_NAME = 0x7075
+"""Info-ZIP's extra field with the name in UTF-8, which some readers believe, newer Pythons among them."""
 _UNSAFE = re.compile(r"^/|(^|/)(\.{0,2}|\.wh\.[^/]*)(/|\Z)|[\0\\]|[^/]{256}")
 """Absolute; an empty, `.`, `..` or whiteout part; NUL, backslash; a part no file system holds."""
 
@@ -141,7 +148,7 @@ def opened(path: Path) -> Iterator[Zip]:
 
 def _directory(path: Path) -> list[Member]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
             entries, end = archive.infolist(), archive.start_dir
     except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError, EOFError, OverflowError) as error:
         raise WheelError(
@@ -155,13 +162,35 @@ def _directory(path: Path) -> list[Member]:
     return [_member(path, entry, limit) for entry, limit in zip(ordered, limits, strict=True) if not entry.is_dir()]
 
 
+class _Bounded(io.FileIO):
+    """A zip file whose directory, which is read at once, may not have any size that it states."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """WheelError beyond the bound."""
+        if size is not None and size > MOST_DIRECTORY:
+            path = Path(os.fsdecode(self.name))
+            what = f"{path.name}: its directory has {size} bytes; no wheel has more than {MOST_DIRECTORY}"
+            raise WheelError(what, where=str(path), remedy=REMEDY)
+        return super().read(size)
+
+
 def _check_names(path: Path, entries: list[zipfile.ZipInfo]) -> None:
-    """Refuse unsafe names and names that occur twice, all at once."""
+    """Refuse unsafe names, names that occur twice, and those that readers take in two ways, all at once."""
     names = [entry.orig_filename for entry in entries]
     bad = [f"unsafe name {name!r}" for name in names if _UNSAFE.search(name.removesuffix("/"))]
     bad += [f"two members are called {name!r}" for name, count in Counter(names).items() if count > 1]
+    bad += [f"{entry.orig_filename!r} has a second name" for entry in entries if _has_second_name(entry.extra)]
     if bad:
         raise WheelError(f"{path.name}: {'; '.join(bad[:5])}", where=str(path), remedy=REMEDY)
+
+
+def _has_second_name(extra: bytes) -> bool:
+    while len(extra) >= _FIELD.size:
+        kind, size = _FIELD.unpack_from(extra)
+        if kind == _SECOND_NAME:
+            return True
+        extra = extra[_FIELD.size + size :]
+    return False
 
 
 def _member(path: Path, entry: zipfile.ZipInfo, limit: int) -> Member:
@@ -179,7 +208,7 @@ def _member(path: Path, entry: zipfile.ZipInfo, limit: int) -> Member:
     if what:
         raise WheelError(f"{path.name}: {entry.filename} {what}", where=str(path), remedy=REMEDY)
     return Member(
-        name=entry.filename,
+        name=entry.orig_filename,
         method=entry.compress_type,
         flags=entry.flag_bits,
         crc=entry.CRC,
