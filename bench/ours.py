@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import stage as stages
 from torchkiln import home as homes
-from torchkiln import pipeline, process, rootfs
+from torchkiln import planning, process, rootfs
 from torchkiln.errors import HostError
 from torchkiln.layers import boundarylock
 from torchkiln.lock import layerlock
@@ -75,7 +75,7 @@ class Kiln:
 
     def base_key(self, row: Row) -> str:
         """What names the row's base, as the checkout's locks are now."""
-        return pipeline.planned(self.project(), row.target).layers[0].key
+        return planning.planned(self.project(), row.target).layers[0].key
 
     def build(self, row: Row, *options: str, push: str) -> dict[str, Any]:
         """Build and push without running anything: the peers' images are not run either; an entry of `build --json`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchkiln import pipeline
+from torchkiln import pipeline, planning
 from torchkiln.errors import HostError
 from torchkiln.oci.image import recorded
 from torchkiln.specs import BaseSpec
@@ -60,7 +60,7 @@ class Stage:
 
 def weight(project: Project, targets: Sequence[Target]) -> int:
     """Bytes of the wheels of rows, each once; nothing is fetched. What nobody states counts as a large one."""
-    pins = {pin.sha256: pin for target in targets for pin in pipeline.locked(project, target)[0].pins}
+    pins = {pin.sha256: pin for target in targets for pin in planning.locked(project, target)[0].pins}
     return sum(pin.size or UNSTATED for pin in pins.values())
 
 
@@ -78,8 +78,8 @@ def prepared(project: Project, targets: Sequence[Target]) -> Iterator[Stage]:
 def _row(project: Project, target: Target) -> Row:
     wheels = pipeline.wheels(project, target)
     pipeline.base(project, target)
-    lock, _ = pipeline.locked(project, target)
-    spec = pipeline.planned(project, target).layers[0]
+    lock, _ = planning.locked(project, target)
+    spec = planning.planned(project, target).layers[0]
     base = recorded(project.home.lookup(spec.key))
     if not isinstance(spec, BaseSpec) or base is None:
         what = f"{target.id} has a base that others made"

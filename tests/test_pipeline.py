@@ -12,8 +12,8 @@ import pytest
 
 from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
+from torchkiln import finished, layerlocking, locking, pipeline, planning, transfer
 from torchkiln import home as homes
-from torchkiln import layerlocking, locking, pipeline, transfer
 from torchkiln.errors import FetchError, LockError, MatrixError, PlanError, PushError, StoreError
 from torchkiln.home import Home
 from torchkiln.layers import boundaries, boundarylock
@@ -53,10 +53,10 @@ def test_a_refused_row_is_offered_another_base_of_the_matrix(tmp_path: Path) -> 
     old = replace(row, base=replace(row.base, id="old", suite="custom", python="3.7"))
     project = Project(root=ROOT, home=Home(tmp_path), environment={})
     with pytest.raises(MatrixError) as raised:
-        pipeline.locked(project, old)
+        planning.locked(project, old)
     assert "base bookworm" in raised.value.remedy
     with pytest.raises(MatrixError) as raised:
-        pipeline.locked(replace(project, root=tmp_path), old)
+        planning.locked(replace(project, root=tmp_path), old)
     assert "base bookworm" not in raised.value.remedy
 
 
@@ -84,9 +84,9 @@ def built(project: Project, row: Target, lock: str) -> None:
 
 def opened(project: Project, row: Target) -> None:
     """Open the built image of a row, then hold its digests."""
-    with pipeline.subject(project, row) as found:
+    with finished.subject(project, row) as found:
         assert found.image.config.labels
-    assert pipeline.verify(project, row) == ()
+    assert finished.verify(project, row) == ()
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_an_image_of_another_list_of_the_same_name_is_not_used(project: Project,
     opened(project, one)
     edited = replace(one, extra=Extra(id="pure", requirements=("one", "two"), file=tmp_path / "one" / "pure.txt"))
     for row in (other, edited):
-        for use in (opened, pipeline.verify):
+        for use in (opened, finished.verify):
             with pytest.raises(StoreError, match="was built from another lock") as raised:
                 use(project, row)
             assert row.extra
@@ -147,7 +147,7 @@ def test_a_layer_that_is_known_to_be_too_large_is_refused_by_the_plan(tmp_path: 
 
     def planned(limit: int) -> Family:
         place = PublishTarget(id="small", max_layer_bytes=limit)
-        return pipeline.family(project, [publishing(row, place)], facts.read())
+        return planning.family(project, [publishing(row, place)], facts.read())
 
     assert row.id in planned(200_000_000).keys
     with pytest.raises(PlanError, match=r"may have 30000000 bytes, and more have: base bookworm \(\d+ bytes\)"):
@@ -161,11 +161,11 @@ def test_a_row_for_a_publish_target_is_compared_with_rows_that_have_no_room_ther
     project = Project(root=ROOT, home=Home(tmp_path), environment={})
     place = PublishTarget(id="few", max_layers=20, max_layer_bytes=300_000_000)
     pair = [publishing(row, place) for row in MATRIX.targets if row.id in {"torch213-cpu", "torch25-cu124"}]
-    found = pipeline.family(project, pair, facts.read(), ["torch213-cpu"])
+    found = planning.family(project, pair, facts.read(), ["torch213-cpu"])
     base, *_ = found.layers_of("torch213-cpu")
     assert sorted(base.rows) == ["torch213-cpu", "torch25-cu124"]
     assert "compared as made without it: 1" in capsys.readouterr().err
-    assert list(pipeline.family(project, pair, facts.read()).left_out) == ["torch25-cu124"]
+    assert list(planning.family(project, pair, facts.read()).left_out) == ["torch25-cu124"]
 
 
 SMALL = schema.load(ROOT / "tests" / "matrix" / "small.yaml").targets
@@ -233,7 +233,7 @@ def ready(checkout: Project) -> Project:
     (checkout.root / "validate").symlink_to(ROOT / "validate")
     locking.relock(checkout, [GOOD], every=[GOOD]).refuse()
     shutil.copy(ROOT / "images" / "locks" / GOOD.base_lock_name, checkout.locks)
-    (base,) = [spec for spec in pipeline.planned(checkout, GOOD).layers if isinstance(spec, BaseSpec)]
+    (base,) = [spec for spec in planning.planned(checkout, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(checkout, base)
     return checkout
 
@@ -247,10 +247,10 @@ def test_layers_are_locked_by_building_them(ready: Project, tmp_path: Path) -> N
     ready.layer_lock.write_text(layerlock.render({**layerlock.parse(text), other: kept}))
     assert layerlock.parse(text) == new
     assert {key.partition("-")[0] for key in new} == {"base", "wheel", "bytecode"}
-    planned = {spec.key for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, layerlocking.LOCKED)}
+    planned = {spec.key for spec in planning.planned(ready, GOOD).layers if isinstance(spec, layerlocking.LOCKED)}
     assert new.keys() == planned
     fresh = replace(ready, home=homes.prepare(Home(tmp_path / "fresh")))
-    (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
+    (base,) = [spec for spec in planning.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(fresh, base)
     assert layerlocking.lock_layers(fresh, [GOOD]) == {}
     assert layerlock.read(ready.layer_lock) == {**new, other: kept}
@@ -283,13 +283,13 @@ def test_boundaries_are_locked_with_the_layers(ready: Project, tmp_path: Path, m
     only_good = replace(schema.load(ROOT / "tests" / "matrix" / "small.yaml"), targets=(GOOD,))
     monkeypatch.setattr(Project, "family", lambda _: only_good)
     ready.boundary_lock.write_text(boundarylock.render({"0" * 64: {1: Boundary(2, 3)}}))
-    pin, *_ = pipeline.locked(ready, GOOD)[0].pins
+    pin, *_ = planning.locked(ready, GOOD)[0].pins
     large = {1: Boundary(boundarylock.LARGE * 8, 3)}  # what these small wheels do not have
     boundaries.write(ready.home.boundaries, pin.sha256, large)
     layerlocking.lock_layers(ready, [GOOD])
     assert boundarylock.read(ready.boundary_lock) == {pin.sha256: large}
     fresh = replace(ready, home=homes.prepare(Home(tmp_path / "fresh")))
-    (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
+    (base,) = [spec for spec in planning.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(fresh, base)
     pipeline.build(fresh, GOOD, None)
     assert boundaries.read(fresh.home.boundaries, pin.sha256) == large
@@ -297,7 +297,7 @@ def test_boundaries_are_locked_with_the_layers(ready: Project, tmp_path: Path, m
 
 def test_a_base_that_is_not_what_its_lock_says_is_not_noted(ready: Project, capsys: pytest.CaptureFixture[str]) -> None:
     """The archive has moved on: everything else is as planned, and nobody would find that line again."""
-    (base,) = [spec for spec in pipeline.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
+    (base,) = [spec for spec in planning.planned(ready, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(ready, base, packages=[*base.lock.packages, ("newcomer", "1")])
     new = layerlocking.lock_layers(ready, [GOOD])
     assert {key.partition("-")[0] for key in new} == {"wheel", "bytecode"}
@@ -364,8 +364,8 @@ def test_an_image_made_otherwise_keeps_its_name_wherever_it_goes(ready: Project,
             transfer.copy(ready, f"{registry.host}/{place}", f"{second.host}/{place}")
             got = transfer.pull(other, f"{second.host}/{place}")
             assert (got.name, got.digest) == (row.ref, built.digest)
-            assert pipeline.verify(other, row) == ()
-            with pipeline.subject(other, row) as subject:
+            assert finished.verify(other, row) == ()
+            with finished.subject(other, row) as subject:
                 assert manifest_descriptor(subject.image).digest == subject.digest == built.digest
             stated = json.loads(ready.store.read(built.digest)).get("annotations")
             assert stated == ({REF_NAME: row.ref} if row.ref != row.id else None)

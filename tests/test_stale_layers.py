@@ -11,7 +11,7 @@ import pytest
 from tests import assembling, toys
 from tests.assembling import BASE
 from tests.kiln import ROOT
-from torchkiln import assembly, pipeline, plan, specs
+from torchkiln import assembly, plan, planning, specs
 from torchkiln.errors import PlanError
 from torchkiln.layers import suite
 from torchkiln.layers.archive import Entry, write_layer
@@ -139,15 +139,15 @@ def test_a_file_too_big_for_any_layer_ends_a_build_before_it_begins(home: Home, 
     base, *_, environment = row.plan.layers[:4]
     plan = replace(row.plan, layers=(base, *split, WheelSpec(pins=(pins["two"],)), environment), max_layer_bytes=40_000)
     before = set((home.store / "blobs" / "sha256").iterdir())
-    pipeline.refuse_impossible(row.project, plan)  # the wheel is not here yet: nothing is known of its files
+    planning.refuse_impossible(row.project, plan)  # the wheel is not here yet: nothing is known of its files
     with pytest.raises(PlanError, match=r"one/big\.so \(50\d+ bytes compressed\)") as raised:
         assembled(row, plan)
     assert "at most 40000 bytes" in raised.value.what
     with pytest.raises(PlanError) as told:  # by a plan, once the wheel is in the cache
-        pipeline.refuse_impossible(row.project, plan)
+        planning.refuse_impossible(row.project, plan)
     assert str(told.value) == str(raised.value)
     assert home.wheel(pins["one"].sha256, pins["one"].filename).write_bytes(b"damaged")
-    pipeline.refuse_impossible(row.project, plan)
+    planning.refuse_impossible(row.project, plan)
     assert set((home.store / "blobs" / "sha256").iterdir()) == before
     assert not [path for path in home.index.iterdir() if not path.name.startswith("base-")]
 

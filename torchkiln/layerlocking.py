@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchkiln import pipeline
+from torchkiln import pipeline, planning
 from torchkiln.console import note, warn
 from torchkiln.home import write_atomically
 from torchkiln.layers import boundarylock
@@ -33,7 +33,7 @@ def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Lay
     """
     new: dict[str, Layer] = {}
     for target in targets:
-        wanted = locked_keys(pipeline.planned(project, target))
+        wanted = locked_keys(planning.planned(project, target))
         built = pipeline.build(project, target, None)
         with project.home.lock("layers.lock"):
             known = layerlock.read(project.layer_lock)
@@ -103,7 +103,7 @@ def _planned_keys(project: Project, targets: Sequence[Target]) -> Mapping[str, f
 
 def _plans(project: Project, targets: Sequence[Target]) -> Sequence[ImagePlan] | None:
     every = {row.id: row for row in targets}
-    found = pipeline.family(project, tuple(every.values()), facts.read())
+    found = planning.family(project, tuple(every.values()), facts.read())
     if any(rows.state(project.locks, every[name]) != "unlocked" for name in found.left_out):
         return None
     return found.plans

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchkiln import composition, pipeline
+from torchkiln import composition, finished, planning
 from torchkiln.console import note, step, warn
 from torchkiln.errors import ImageError, TorchkilnError
 from torchkiln.lock import fit
@@ -89,8 +89,8 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
     """
     store, environment = project.store, project.environment
     with project.home.lock("use", shared=True), step(f"push {target.ref}"):
-        found = pipeline.manifest_of(project, target)
-        pipeline.hold_lock(project, target)
+        found = finished.manifest_of(project, target)
+        finished.hold_lock(project, target)
         manifest = store.read(found.digest)
         with pushing(to, store, environment=environment, plain=plain) as pusher:
             pushed = pusher.put(manifest, found.media_type)
@@ -111,7 +111,7 @@ def _index(project: Project, target: Target, registry: Registry, manifest: bytes
     """Let `build --from` find the layers, if it is known what they were made from."""
     again = f"{fit.build(target)} --push {registry.where}"
     try:
-        lock, plan = pipeline.locked(project, target)[0], pipeline.planned(project, target)
+        lock, plan = planning.locked(project, target)[0], planning.planned(project, target)
         found = composition.recalled(project, plan, lock, documents.manifest(manifest).layers)
     except TorchkilnError as error:  # the image is there all the same
         note(f"`build --from` will not find its layers: {error.what}")

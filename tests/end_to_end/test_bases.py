@@ -12,8 +12,8 @@ import docker as sdk
 import pytest
 
 from tests.kiln import ROOT, ROW
+from torchkiln import finished, pipeline, planning
 from torchkiln import home as homes
-from torchkiln import pipeline
 from torchkiln.engines.docker import Docker
 from torchkiln.layers import bytecode
 from torchkiln.layers.base import table
@@ -55,7 +55,7 @@ def ground(built: Row, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gro
     )
     work = Project(root=root, home=homes.prepare(homes.Home(built.kiln.home)), environment=dict(os.environ))
     (row,) = select(schema.load(ROOT / "matrix.yaml").targets, [ROW])
-    with pipeline.subject(work, row) as found:
+    with finished.subject(work, row) as found:
         plain = Image(config=Config(env={"FROM_BELOW": "1"}), layers=found.image.layers[:1])
     Docker(work.store).load(plain, [f"{NAME}:plain"])
     try:
@@ -80,15 +80,15 @@ def holds(ground: Ground, row: Target, *, run: bool) -> None:
     try:
         made = pipeline.build(ground.work, row, None)
         assert pipeline.build(ground.work, row, None, pipeline.Wishes(frozen=True)).digest == made.digest
-        assert pipeline.verify(ground.work, row) == ()
+        assert finished.verify(ground.work, row) == ()
         assert set(made.image.config.env) == set(made.plan.config.env)
-        with pipeline.subject(ground.work, row) as subject:
+        with finished.subject(ground.work, row) as subject:
             engine = pipeline.engine(ground.work, "docker", subject) if run else None
             report = pipeline.validate(ground.work, row, subject, engine, checks=CHECKS)
         asked = {check.id: check for check in report.checks if check.status != "not-run"}
         assert {"static.arch", *({"torch.import", "toolchain.extension"} if run else ())} <= asked.keys()
         assert {name: check.reason for name, check in asked.items() if check.status != "pass"} == {}
-        layers = made.image.layers[: len(pipeline.locked(ground.work, row)[1].layers) + 1]
+        layers = made.image.layers[: len(planning.locked(ground.work, row)[1].layers) + 1]
         start = bytecode.interpreter(ground.work.home, ground.work.store, layers, "3.11.2")
         assert start.minor() == "3.11"
         assert all(str(ground.work.home.rootfs / "stacks") in start.command[place] for place in (0, -1))

@@ -12,8 +12,8 @@ import pytest
 from tests.kiln import ROOT, ROW
 from tests.oci.test_push_registry import served
 from tests.wire import counted
+from torchkiln import finished, layerlocking, pipeline, transfer
 from torchkiln import home as homes
-from torchkiln import layerlocking, pipeline, transfer
 from torchkiln.engines import Command, Limits
 from torchkiln.errors import ImageError, StoreError, UsageError
 from torchkiln.lock import baselock
@@ -89,7 +89,7 @@ def test_a_machine_with_nothing_composes_without_moving_layers(fleet: Fleet) -> 
     assert list(work.home.wheels.iterdir()) == []
     assert not composed.here
     with pytest.raises(StoreError, match="is not built") as raised:
-        pipeline.manifest_of(work, fleet.row)
+        finished.manifest_of(work, fleet.row)
     assert "--from" in raised.value.remedy
 
 
@@ -117,7 +117,7 @@ def test_what_was_composed_runs(fleet: Fleet) -> None:
     work = fleet.machine("fourth")
     received = transfer.pull(work, f"{fleet.where}@{fleet.digest}")
     assert (received.name, received.digest) == (ROW, fleet.digest)
-    with pipeline.subject(work, fleet.row) as subject:
+    with finished.subject(work, fleet.row) as subject:
         engine = pipeline.engine(work, "sandbox", subject)
         command = Command(argv=("python", "-c", "import torch; print(torch.__version__)"), limits=Limits(seconds=300))
         outcome = engine.run(subject.image, command)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from torchkiln import home as homes
-from torchkiln import pipeline, process
+from torchkiln import pipeline, planning, process
 from torchkiln.errors import StaleLockError
 from torchkiln.home import Home
 from torchkiln.lock import basefit, baselock, rows
@@ -84,9 +84,9 @@ def test_a_plan_and_a_build_refuse_a_stale_list_before_anything_runs(
     shutil.copytree(ROOT / "images/locks", tmp_path / "images/locks")
     shutil.copytree(ROOT / "validate", tmp_path / "validate")
     project = Project(root=tmp_path, home=homes.prepare(Home(tmp_path / "home")), environment={})
-    assert pipeline.planned(project, ROW)
+    assert planning.planned(project, ROW)
     more = replace(ROW, base=replace(ROW.base, packages=(*ROW.base.packages, "curl")))
-    for stage in (pipeline.planned, partial(pipeline.build, engine=None)):
+    for stage in (planning.planned, partial(pipeline.build, engine=None)):
         with pytest.raises(StaleLockError, match=r"base-bookworm\.txt is stale: packages: \+ curl\n"):
             stage(project, more)
     assert rows.state(project.locks, more) == "stale"

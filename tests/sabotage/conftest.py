@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kiln import ROOT, ROW
-from torchkiln import fetch, pipeline, rootfs, specs
+from torchkiln import fetch, finished, planning, rootfs, specs
 from torchkiln import home as homes
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.layers import toolkit, wheel
@@ -54,10 +54,10 @@ def built_image(built: Row) -> BuiltImage:
     """The small row as it was built, and an engine that runs it."""
     work = Project(root=ROOT, home=homes.prepare(homes.Home(built.kiln.home)), environment={})
     (target,) = select(schema.load(ROOT / "matrix.yaml").targets, [ROW])
-    with pipeline.subject(work, target) as read:
+    with finished.subject(work, target) as read:
         image = read.image
     engine = Sandbox(functools.partial(rootfs.tree, work.home, work.store))
-    return BuiltImage(engine=engine, image=image, target=target, lock=pipeline.locked(work, target)[0], home=work.home)
+    return BuiltImage(engine=engine, image=image, target=target, lock=planning.locked(work, target)[0], home=work.home)
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ def load(
     compression: str | None = None,
 ) -> None:
     """Put built images into a Docker engine (20.10 or newer)."""
-    from torchkiln import pipeline
+    from torchkiln import finished
     from torchkiln.engines import names
     from torchkiln.engines.docker import Docker
 
@@ -46,7 +46,7 @@ def load(
             f"one name for {len(chosen)} images", where=" ".join(tag), remedy=f"--target {chosen[0].id} --tag {tag[0]}"
         )
     for row in chosen:
-        with pipeline.subject(work, row) as subject:
+        with finished.subject(work, row) as subject:
             tags = tuple(tag) or (f"torchkiln/{row.ref}:latest",)
             Docker(subject.store).load(subject.image, tags)
         show("\n".join(tags))
@@ -76,11 +76,11 @@ def shell(
     compression: str | None = None,
 ) -> None:
     """Open a shell in a built image; what it writes is gone afterwards."""
-    from torchkiln import pipeline
+    from torchkiln import finished, pipeline
     from torchkiln.engines import Command, Limits
 
     work = checkout.project()
-    with pipeline.subject(work, one_row(target, extra_requirements, for_, compression)) as subject:
+    with finished.subject(work, one_row(target, extra_requirements, for_, compression)) as subject:
         argv = tuple(shlex.split(command)) or ("bash",)
         runner = pipeline.engine(work, engine)
         asked = Command(

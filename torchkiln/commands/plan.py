@@ -38,7 +38,7 @@ def plan(
     compression: str | None = None,
 ) -> None:
     """Show what an image would be made of, what that weighs, and which rows share it, without building."""
-    from torchkiln import pipeline
+    from torchkiln import planning
     from torchkiln import sharing as shares
     from torchkiln.matrix import facts
     from torchkiln.report import layers
@@ -50,7 +50,7 @@ def plan(
         caution(row)
     every = {row.id: row for row in made_for((*family.targets, *chosen), for_, compression, family)}
     ids = [row.id for row in chosen]
-    found = pipeline.family(checkout.project(), tuple(every.values()), known, ids)
+    found = planning.family(checkout.project(), tuple(every.values()), known, ids)
     found = found.only(ids) if sharing else found
     missing = [found.left_out[row.id] for row in chosen if row.id in found.left_out]
     if missing and not (sharing and found.plans):

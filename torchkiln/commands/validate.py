@@ -47,11 +47,11 @@ def validate(
     compression: str | None = None,
 ) -> None:
     """Run the suite on a built image, or hold any image against a row; exits 20 if it fails, 21 if incomplete."""
-    from torchkiln import pipeline, validation
+    from torchkiln import finished, pipeline, validation
 
     work, row = checkout.project(), one_row(target, extra_requirements, for_, compression)
     validation.select(checks, work.suite)
-    with pipeline.subject(work, row, image) as subject:
+    with finished.subject(work, row, image) as subject:
         runner = pipeline.engine(work, engine, subject)
         report = pipeline.validate(work, row, subject, runner, checks=checks)
     if json:
@@ -79,7 +79,7 @@ def verify(
     """Recompute every digest, size and diff_id and report every mismatch; damaged blobs of built images are removed."""
     from dataclasses import asdict
 
-    from torchkiln import pipeline
+    from torchkiln import finished
     from torchkiln.lock import fit
     from torchkiln.oci import load as foreign
     from torchkiln.oci.verify import verify as recompute
@@ -90,7 +90,7 @@ def verify(
     if image:
         found = {image: recompute(*foreign.manifest_of(image))}
     else:
-        found = {row.ref: pipeline.verify(work, row) for row in chosen}
+        found = {row.ref: finished.verify(work, row) for row in chosen}
     if json:
         show([{"target": name, "mismatches": [asdict(one) for one in wrong]} for name, wrong in found.items()])
     for name, wrong in () if json else found.items():

@@ -1,0 +1,53 @@
+"""The registries of a build: asked before anything is made, given layers as they are made, and the name last."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from torchkiln import composition
+from torchkiln.oci import remote as remotes
+from torchkiln.oci import served
+from torchkiln.oci.push import pushing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torchkiln.lock.lockfile import Lock
+    from torchkiln.oci.image import Image
+    from torchkiln.oci.push import Pushed, Pusher
+    from torchkiln.oci.remote import Remote
+    from torchkiln.plan import ImagePlan
+    from torchkiln.project import Project
+
+
+def sending(project: Project, to: str, *, plain: Sequence[str], origin: str) -> AbstractContextManager[Pusher | None]:
+    """What sends layers while others are made; leaving it gives up what was not named. None if nothing is pushed."""
+    if not to:
+        return nullcontext()
+    return pushing(to, project.store, environment=project.environment, plain=plain, source=origin)
+
+
+def ask(project: Project, pusher: Pusher | None, origin: str, *, plain: Sequence[str]) -> None:
+    """Registries that can't be had, or refuse, are told of before anything is fetched or made."""
+    if pusher:
+        pusher.ask()
+    elif origin:
+        with at(project, origin, plain=plain) as remote:
+            remote.registry.admitted()
+
+
+def at(project: Project, origin: str, *, plain: Sequence[str]) -> AbstractContextManager[Remote]:
+    """The layers of `HOST/REPOSITORY`, which need not be made."""
+    return remotes.at(origin, project.store, environment=project.environment, plain=plain)
+
+
+def finish(
+    project: Project, pusher: Pusher, plan: ImagePlan, image: Image, lock: Lock, *, plain: Sequence[str], whole: bool
+) -> Pushed:
+    """Wait for the last layer, set the tag, look at what the registry serves then, and index the layers by key."""
+    pushed = pusher.finish(image)
+    exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
+    served.check(exact, environment=project.environment, plain=plain, whole=whole)
+    composition.index(pusher.delivery.registry, plan, image, lock)
+    return pushed
