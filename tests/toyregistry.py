@@ -55,7 +55,7 @@ class Toy:
     """Digest → media type and bytes."""
     blobs: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`."""
+    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`, `stall`."""
     ranges: bool = True
     password: str = ""
     """Of user `user`; empty lets everybody in."""
@@ -157,6 +157,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Route."""
         parts = urlsplit(self.path)
+        if parts.path == "/token" and (fault := self.fault("token")):
+            self.hold_up() if fault == "stall" else self.reply(int(fault), b"")
+            return
         if parts.path == "/token":
             self.hand_out(parse_qs(parts.query))
             return
@@ -379,6 +382,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         fault = self.toy.faults[digest].pop(0) if self.toy.faults[digest] else ""
         if fault == "astray":
             self.reply(302, b"", {"Location": self.path})
+        elif fault == "stall":
+            self.hold_up()
         elif fault.isdecimal():
             self.reply(int(fault), b"", {"Retry-After": "7"} if fault == "429" else {})
         elif not data:

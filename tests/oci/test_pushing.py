@@ -79,6 +79,31 @@ def test_what_is_not_finished_is_given_up_at_once(toy: Toy, store: Store, where:
     assert not toy.manifests
 
 
+def test_a_source_that_does_not_answer_is_not_waited_for(toy: Toy, store: Store, tmp_path: Path) -> None:
+    """Whoever gives up leaves both registries, also the one that layers come from."""
+    image, own = imaged(store, SMALL), Store(tmp_path / "own")
+    with toyregistry.serving() as old:
+        old.faults[old.put(SMALL)] = ["stall"]
+        with begun(toy, own, source=f"{old.host}/{REPOSITORY}") as pusher:
+            pusher.offer(image.layers[0])
+            assert old.stalled.wait(60)
+        assert "waited in vain" not in old.log
+        old.stall.set()
+
+
+def test_nobody_queues_for_a_token_that_does_not_come(toy: Toy, store: Store) -> None:
+    """When the push is given up, those who waited for another thread's token don't ask for one of their own."""
+    image = imaged(store, *(tar({"a": bytes([number])}) for number in range(4)))
+    toy.tokens, toy.faults["token"] = True, ["stall"] + ["403"] * 9
+    with begun(toy, store) as pusher:
+        for layer in image.layers:
+            pusher.offer(layer)
+        while len(toy.asked) < len(image.layers) or not toy.stalled.is_set():
+            threading.Event().wait(0.01)
+    toy.stall.set()
+    assert toy.faults["token"] == ["403"] * 9
+
+
 def broken(toy: Toy, store: Store, **given: Any) -> Image:  # noqa: ANN401  pushing's own
     """A push that ended amid a large layer, with half of what should have come."""
     image = imaged(store, LARGE)

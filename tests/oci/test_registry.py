@@ -298,7 +298,7 @@ def test_no_registry_elsewhere_leads_to_this_machine(tmp_path: Path, place: str)
     here = {httpx.URL(place).host: httpx.Response(200)}
     redirects = {"one.example": httpx.Response(307, headers={"Location": place})}
     seen, error = asked_of(redirects | here, netrc)
-    assert seen == [("one.example", ""), (httpx.URL(place).host, "")]
+    assert seen == [("one.example", "")]
     assert "leads to this machine" in str(error)
 
 
@@ -335,13 +335,49 @@ def test_an_upload_elsewhere_is_shown_no_credentials(tmp_path: Path) -> None:
 
 
 def test_no_hop_on_the_way_is_in_the_clear(tmp_path: Path) -> None:
-    """A redirect by plain HTTP is told even where it leads back to HTTPS."""
+    """A redirect by plain HTTP isn't followed, even where it would lead back to HTTPS."""
     answers = {
         "one.example": httpx.Response(307, headers={"Location": "http://two.example/"}),
         "two.example": httpx.Response(307, headers={"Location": "https://three.example/"}),
         "three.example": httpx.Response(200),
     }
-    assert "plain HTTP" in str(asked_of(answers, tmp_path / "none")[1])
+    seen, error = asked_of(answers, tmp_path / "none")
+    assert [host for host, _ in seen] == ["one.example"]
+    assert "plain HTTP" in str(error)
+
+
+class Endless(httpx.SyncByteStream):
+    """A body that has no end; how much of it was read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Pieces, as long as anybody wants them."""
+        while self.read < 1 << 30:
+            self.read += 1 << 20
+            yield bytes(1 << 20)
+
+
+def test_what_a_redirect_says_is_not_read(tmp_path: Path) -> None:
+    """Only where it leads: its body would be kept in memory, and may have no end."""
+    body = Endless()
+    answers = {
+        "one.example": httpx.Response(307, headers={"Location": "https://two.example/"}, stream=body),
+        "two.example": httpx.Response(404),
+    }
+    seen, error = asked_of(answers, tmp_path / "none")
+    assert ([host for host, _ in seen], body.read) == (["one.example", "two.example"], 0)
+    assert "404" in str(error)
+
+
+@pytest.mark.parametrize("host", ["one..example", f"{'a' * 64}.example"])
+def test_a_name_that_no_host_can_have_is_told(store: Store, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """It can't even be looked up."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(FetchError, match="no host has such a name"):
+        pull(f"{host}/x@{digests.of_bytes(b'')}", store, machine="x86_64", environment={}, sleep=lambda _: None)
 
 
 def test_a_document_without_an_end_is_an_error(toy: Toy, store: Store) -> None:

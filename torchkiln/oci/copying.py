@@ -54,7 +54,7 @@ def copy(
     with (
         connected(origin, environment, failure=PushError) as old,
         delivering(
-            place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk, notes=notes
+            place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk, notes=notes, source=old
         ) as delivery,
         console.step(f"copy {source} to {to}"),
     ):

@@ -135,7 +135,14 @@ def pushing(
     with (
         connected(origin, environment, failure=PushError) if origin else nullcontext() as old,
         delivering(
-            place, environment, failure=PushError, siblings=siblings, sleep=sleep, chunk=chunk, notes=store.uploads
+            place,
+            environment,
+            failure=PushError,
+            siblings=siblings,
+            sleep=sleep,
+            chunk=chunk,
+            notes=store.uploads,
+            source=old,
         ) as delivery,
     ):
         yield Pusher(place=place, store=store, source=old, delivery=delivery)

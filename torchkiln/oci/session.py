@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -15,7 +15,8 @@ import httpx
 from torchkiln import network
 from torchkiln.errors import FetchError
 from torchkiln.oci import account as accounts
-from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed, patience, said, unreached
+from torchkiln.oci import challenge as challenges
+from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed, patience, refusal, unreached
 from torchkiln.oci.reference import LOOPBACK
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from torchkiln.errors import TorchkilnError
     from torchkiln.oci.account import Account
+    from torchkiln.oci.challenge import Challenge
     from torchkiln.oci.reference import Repository
 
 _T = TypeVar("_T")
@@ -31,8 +33,10 @@ TRIES = 5
 """In a row without progress."""
 RETRIED = {408, 429, 500, 502, 503, 504}
 FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What may stand after `Bearer` (RFC 6750, 2.1)."""
+MOST_HOPS = 20
+"""Redirects one after the other."""
+BRIEF = httpx.Timeout(10)
+"""For tidying up, which nobody waits for longer, and which alone goes on when somebody has hung up."""
 
 
 class HaltedError(Exception):
@@ -99,29 +103,50 @@ class Session:
         Other places are shown no credentials, not even their own: the registry chose what is asked of them.
         What is streamed can't be sent twice: AgainError asks for it anew, from where the registry has it.
         """
-        self.secure(httpx.URL(address))
-        once = not isinstance(content, bytes)
+        once, tidying = not isinstance(content, bytes), timeout is BRIEF
         for rounds in (2, 1, 0):
+            if not tidying:
+                self.go_on()
             shown = self._shown(address)
-            options = {
-                "headers": {**(headers or {}), **shown},
-                "content": content or None,
-                "timeout": timeout,
-                "follow_redirects": method in {"GET", "HEAD"},
-                "auth": httpx.Auth(),
-                "extensions": {"trace": self._traced},
-            }
-            with self.client.stream(method, address, **options) as response:  # type: ignore[arg-type]
-                challenge = response.headers.get("WWW-Authenticate", "") if self._own(response.url) else ""
+            request = self.client.build_request(
+                method,
+                address,
+                headers={**(headers or {}), **shown},
+                content=content or None,
+                timeout=timeout,
+                extensions={"trace": partial(self._traced, tidying=tidying)},
+            )
+            with self._sent(request) as response:
+                own = self._own(response.url)
+                wanted = challenges.parse(response.headers.get("WWW-Authenticate", "") if own else "")
                 expired = response.status_code == httpx.codes.UNAUTHORIZED
                 if expired and once:
                     raise AgainError("the registry wants another token")
-                renewable = rounds > 1 or (rounds == 1 and challenge.lower().startswith("bearer "))
-                if not (expired and renewable and challenge):
+                renewable = rounds > 1 or (rounds == 1 and wanted.kind == "bearer")
+                if not (expired and renewable and wanted.kind):
                     self._judge(response, f"{method} {httpx.URL(address).path}", good)
                     yield response
                     return
-            self._identify(challenge, shown)  # with no connection held: another is needed
+            self._identify(wanted, shown, tidying=tidying)  # with no connection held: another is needed
+
+    @contextmanager
+    def _sent(self, request: httpx.Request) -> Iterator[httpx.Response]:
+        """The answer to a request, where redirects lead if it only asks; each is looked at before it is followed.
+
+        What a redirect says besides is not read: it may have no end.
+        """
+        for _ in range(MOST_HOPS):
+            self.secure(request.url)
+            try:
+                response = self.client.send(request, auth=httpx.Auth(), stream=True, follow_redirects=False)
+            except (UnicodeError, OverflowError) as error:  # of names that can't be looked up
+                raise self.failure(f"no host has such a name: {request.url.host[:100]!r}", where=self.where) from error
+            with closing(response):
+                if request.method not in {"GET", "HEAD"} or response.next_request is None:
+                    yield response
+                    return
+                request = response.next_request
+        raise httpx.TooManyRedirects("Exceeded maximum allowed redirects.", request=request)
 
     def go_on(self) -> None:
         """HaltedError if somebody has hung up."""
@@ -140,17 +165,18 @@ class Session:
                 raise
 
     def hang_up(self) -> None:
-        """End all requests, also those that wait for an answer; only single ones, to tidy up, can be made after."""
+        """End all requests, also those that wait for an answer; only those that tidy up can be made after."""
         if self._halted.is_set():
             return  # what tidies up is let be
         self._halted.set()
         for line in tuple(self._lines):
-            with suppress(OSError):  # most have been closed
-                socket.socket.shutdown(line.get_extra_info("socket"), socket.SHUT_RDWR)
+            _shut(line)
 
-    def _traced(self, event: str, about: Mapping[str, Any]) -> None:
+    def _traced(self, event: str, about: Mapping[str, Any], *, tidying: bool) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._lines.append(about["return_value"])
+            if self._halted.is_set() and not tidying:  # it was being made meanwhile
+                _shut(about["return_value"])
 
     def _shown(self, address: str) -> dict[str, str]:
         """Who we are, for the registry alone: an upload may lead to another host."""
@@ -163,7 +189,7 @@ class Session:
         home = httpx.URL(self.reference.address)
         return (home.scheme, home.host, home.port) == (address.scheme, address.host, address.port)
 
-    def _identify(self, challenge: str, shown: Mapping[str, str]) -> None:
+    def _identify(self, wanted: Challenge, shown: Mapping[str, str], *, tidying: bool) -> None:
         """Get what the registry wants to see, unless another thread has got it meanwhile.
 
         Credentials are looked for each time: those of a helper may run out too.
@@ -172,59 +198,38 @@ class Session:
             now = f"Bearer {self.token}" if self.token else self._basic
             if now != shown.get("Authorization", ""):
                 return
+            if not tidying:
+                self.go_on()  # while another thread was about it, somebody may have hung up
             account = accounts.find(self.environment, self.reference.host)
-            kind = challenge.partition(" ")[0].lower()  # a scheme's case doesn't matter (RFC 9110, 11.1)
-            if kind == "bearer":
-                self.token = self._asked(dict(re.findall(r'(\w+)="([^"]*)"', challenge)), account)
-            elif kind == "basic":
+            if wanted.kind == "bearer":
+                self.token = self._asked(wanted, account, tidying=tidying)
+            elif wanted.kind == "basic":
                 self._basic = account.basic
 
     def _judge(self, response: httpx.Response, what: str, good: Collection[int] = FOUND) -> None:
         status = response.status_code
-        for one in (*response.history, response):
-            self.secure(one.url)
-        if status in good:
-            return
-        if status in RETRIED:
+        if status in RETRIED and status not in good:
             raise AgainError(f"the registry answers {status} {response.reason_phrase}", patience(response))
-        answer = f"{status} {response.reason_phrase}{said(response)}"
-        if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-            remedy = (
-                f"`docker login {self.reference.host}`, or put its user and password into ~/.netrc, "
-                "or into the file $NETRC names"
-            )
-            raise self.failure(f"the registry refuses: {answer}", where=self.where, remedy=remedy)
-        if status == httpx.codes.METHOD_NOT_ALLOWED and response.request.method in {"POST", "PATCH", "PUT"}:
-            remedy = "it may be read-only, or a mirror of another registry: push to one that takes images"
-            raise self.failure(f"the registry takes no uploads: {what}: {answer}", where=self.where, remedy=remedy)
-        remedy = "compare the image's name with what the registry has"
-        raise self.failure(f"{what}: {answer}", where=self.where, remedy=remedy)
+        if status not in good:
+            told, remedy = refusal(response, what, self.reference.host)
+            raise self.failure(told, where=self.where, remedy=remedy)
 
-    def _asked(self, challenge: Mapping[str, str], account: Account) -> str:
+    def _asked(self, challenge: Challenge, account: Account, *, tidying: bool) -> str:
         """A token, with the registry's credentials if there are any (distribution's token documents).
 
         No others are sent, whatever place the registry names: the answer becomes a token that the registry is shown.
         """
+        scopes = self.scopes or (challenge.stated.get("scope") or f"repository:{self.reference.repository}:pull",)
         try:
-            realm = httpx.URL(challenge.get("realm", ""))
+            question = challenges.question(challenge, account, scopes)
         except httpx.InvalidURL as error:
             raise self.failure(f"the registry names no place for tokens: {error}", where=self.where) from error
-        self.secure(realm)
-        scopes = self.scopes or (challenge.get("scope") or f"repository:{self.reference.repository}:pull",)
-        asked = {name: challenge[name] for name in ("service",) if name in challenge}
-        if account.identity:
-            grant = {"grant_type": "refresh_token", "refresh_token": account.identity, "client_id": "torchkiln"}
-            request = self.client.build_request("POST", realm, data={**asked, **grant, "scope": " ".join(scopes)})
-        else:
-            request = self.client.build_request("GET", realm, params={**asked, "scope": list(scopes)})
-        auth = httpx.BasicAuth(account.user, account.password) if account.password else httpx.Auth()
-        # a redirected POST would take the refresh token to another host
-        response = self.client.send(request, auth=auth, stream=True, follow_redirects=request.method == "GET")
-        with closing(response):
+        trace = {"trace": partial(self._traced, tidying=tidying)}
+        timeout = BRIEF if tidying else network.TIMEOUT
+        with self._sent(self.client.build_request(timeout=timeout, extensions=trace, **question)) as response:
             self._judge(response, "token")
-            found = parsed(bounded(response, LARGEST_MANIFEST))
-        token = str(found.get("token") or found.get("access_token") or "")
-        if not _TOKEN.fullmatch(token):
+            token = challenges.token(parsed(bounded(response, LARGEST_MANIFEST)))
+        if not token:
             raise self.failure("the registry hands out what is no token", where=self.where)
         return token
 
@@ -238,3 +243,8 @@ class Session:
         if address.scheme != "https" and not local and not told:
             remedy = "use a registry that has HTTPS"
             raise self.failure("the registry leads to plain HTTP", where=address.host, remedy=remedy)
+
+
+def _shut(line: Any) -> None:  # noqa: ANN401  httpcore's stream
+    with suppress(OSError):  # most have been closed
+        socket.socket.shutdown(line.get_extra_info("socket"), socket.SHUT_RDWR)

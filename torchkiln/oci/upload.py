@@ -17,6 +17,7 @@ import httpx
 from torchkiln import network
 from torchkiln.errors import HashMismatchError, TorchkilnError
 from torchkiln.oci.answer import AgainError, said
+from torchkiln.oci.session import BRIEF
 from torchkiln.oci.unfinished import held
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ CHUNK = 64 << 20
 """Bytes of the others: what a lost session costs at most, and less than proxies before registries take."""
 COMMIT = httpx.Timeout(60, connect=20, read=900)
 """A registry may read a blob of many GB again before it answers."""
-BRIEF = httpx.Timeout(10)
-"""For tidying up, which nobody waits for longer."""
 DOUBTS = 3
 MOUNT_REFUSED = {400, 401, 403, 404, 405}
 CHUNK_REFUSED = {400, 405, 411, 501}
