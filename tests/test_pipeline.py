@@ -14,23 +14,22 @@ from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import finished, layerlocking, locking, pipeline, planning, transfer
 from torchkiln import home as homes
-from torchkiln.errors import FetchError, LockError, MatrixError, PlanError, PushError, StoreError
+from torchkiln.errors import FetchError, LockError, PushError
 from torchkiln.home import Home
 from torchkiln.layers import boundaries, boundarylock
 from torchkiln.layers.base import table as userlands
 from torchkiln.layers.inflate import Boundary
-from torchkiln.lock import fit, layeraudit, layerlock, lockfile, rows, sections
+from torchkiln.lock import layeraudit, layerlock, lockfile, rows
 from torchkiln.lock.lockfile import Inputs, Pin
 from torchkiln.lock.renew import Renewed
 from torchkiln.lock.sections import LockFile
-from torchkiln.matrix import facts, schema
+from torchkiln.matrix import schema
 from torchkiln.matrix.publishing import PublishTarget
-from torchkiln.matrix.target import Extra, publishing
+from torchkiln.matrix.target import publishing
 from torchkiln.oci import session
 from torchkiln.oci.compression import Compression
-from torchkiln.oci.image import REF_NAME, Config, Image, manifest_descriptor
+from torchkiln.oci.image import REF_NAME, manifest_descriptor
 from torchkiln.pipeline import Wishes
-from torchkiln.plan import LOCK_LABEL
 from torchkiln.project import Project
 from torchkiln.specs import BaseSpec
 from torchkiln.validation import ValidationReport
@@ -40,24 +39,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.loopback import Index
-    from torchkiln.matrix.target import Target
-    from torchkiln.sharing import Family
     from torchkiln.validation.report import Verdict
 
 MATRIX = schema.load(ROOT / "matrix.yaml")
-
-
-def test_a_refused_row_is_offered_another_base_of_the_matrix(tmp_path: Path) -> None:
-    """A Python that torch has no wheel for is another base's matter, and bases are known from the matrix alone."""
-    row = next(row for row in MATRIX.targets if row.release.id == "torch25" and row.base.id == "bookworm")
-    old = replace(row, base=replace(row.base, id="old", suite="custom", python="3.7"))
-    project = Project(root=ROOT, home=Home(tmp_path), environment={})
-    with pytest.raises(MatrixError) as raised:
-        planning.locked(project, old)
-    assert "base bookworm" in raised.value.remedy
-    with pytest.raises(MatrixError) as raised:
-        planning.locked(replace(project, root=tmp_path), old)
-    assert "base bookworm" not in raised.value.remedy
 
 
 @pytest.mark.parametrize("filename", ["one-1-1/../../x-py3-none-any.whl", "one-1-1\nsix==1-py3-none-any.whl"])
@@ -77,18 +61,6 @@ def test_nothing_is_written_that_is_no_lock(tmp_path: Path, filename: str) -> No
     assert locking._written(renewed[:1])
 
 
-def built(project: Project, row: Target, lock: str) -> None:
-    """An image of a row, made from the lock with that digest; nothing is in it."""
-    project.store.put_image(Image(config=Config(labels={LOCK_LABEL: lock}), layers=()), row.id)
-
-
-def opened(project: Project, row: Target) -> None:
-    """Open the built image of a row, then hold its digests."""
-    with finished.subject(project, row) as found:
-        assert found.image.config.labels
-    assert finished.verify(project, row) == ()
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """This checkout with an empty cache."""
@@ -96,76 +68,6 @@ def project(tmp_path: Path) -> Project:
 
 
 PLAIN = next(row for row in MATRIX.targets if row.id == "torch25-cu124")
-
-
-def test_an_image_of_another_lock_is_used_with_a_warning(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says which command builds it anew; one of the row's own lock is used without a word."""
-    built(project, PLAIN, rows.read(project.locks, PLAIN).digest)
-    opened(project, PLAIN)
-    assert "warning" not in capsys.readouterr().err
-    built(project, PLAIN, "sha256:" + "0" * 64)
-    opened(project, PLAIN)
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"{PLAIN.id} was built from another lock than the row has now" in said
-    assert f"./inv build --target {PLAIN.id} builds it anew" in said
-
-
-def added(project: Project, file: Path, *names: str) -> Target:
-    """A row with additions, locked beside their list, each of them a wheel that nobody has."""
-    row = replace(PLAIN, extra=Extra(id=file.stem, requirements=names, file=file))
-    pins = [
-        Pin(name=name, version="1", sha256="0" * 64, filename=f"{name}-1-py3-none-any.whl", size=1) for name in names
-    ]
-    asked = fit.added(row, names, rows.read(project.locks, PLAIN).pins)
-    file.parent.mkdir(exist_ok=True)
-    (section,) = fit.additions(row)
-    lock = LockFile(sections={section: lockfile.make(asked, pins, "uv")})
-    fit.file_of(row, section, project.locks).write_text(sections.render(lock))
-    return row
-
-
-def test_an_image_of_another_list_of_the_same_name_is_not_used(project: Project, tmp_path: Path) -> None:
-    """Two files in other folders, or one that was edited since: the image is built again, never the wrong one run."""
-    one, other = (added(project, tmp_path / name / "pure.txt", name) for name in ("one", "other"))
-    assert one.id == other.id
-    built(project, one, rows.read(project.locks, one).digest)
-    opened(project, one)
-    edited = replace(one, extra=Extra(id="pure", requirements=("one", "two"), file=tmp_path / "one" / "pure.txt"))
-    for row in (other, edited):
-        for use in (opened, finished.verify):
-            with pytest.raises(StoreError, match="was built from another lock") as raised:
-                use(project, row)
-            assert row.extra
-            assert raised.value.where == str(row.extra.file)
-            assert raised.value.remedy == f"./inv build {fit.options(row)}"
-
-
-def test_a_layer_that_is_known_to_be_too_large_is_refused_by_the_plan(tmp_path: Path) -> None:
-    """By what layers.lock says of the base: a build would make it, and end with that very error."""
-    project = Project(root=ROOT, home=Home(tmp_path), environment={})
-    row = next(row for row in MATRIX.targets if row.id == "torch213-cpu")
-
-    def planned(limit: int) -> Family:
-        place = PublishTarget(id="small", max_layer_bytes=limit)
-        return planning.family(project, [publishing(row, place)], facts.read())
-
-    assert row.id in planned(200_000_000).keys
-    with pytest.raises(PlanError, match=r"may have 30000000 bytes, and more have: base bookworm \(\d+ bytes\)"):
-        raise planned(30_000_000).left_out[row.id]
-
-
-def test_a_row_for_a_publish_target_is_compared_with_rows_that_have_no_room_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As they are made without it: the base is the same. One that was asked for is refused."""
-    project = Project(root=ROOT, home=Home(tmp_path), environment={})
-    place = PublishTarget(id="few", max_layers=20, max_layer_bytes=300_000_000)
-    pair = [publishing(row, place) for row in MATRIX.targets if row.id in {"torch213-cpu", "torch25-cu124"}]
-    found = planning.family(project, pair, facts.read(), ["torch213-cpu"])
-    base, *_ = found.layers_of("torch213-cpu")
-    assert sorted(base.rows) == ["torch213-cpu", "torch25-cu124"]
-    assert "compared as made without it: 1" in capsys.readouterr().err
-    assert list(planning.family(project, pair, facts.read()).left_out) == ["torch25-cu124"]
 
 
 SMALL = schema.load(ROOT / "tests" / "matrix" / "small.yaml").targets
