@@ -174,10 +174,35 @@ def test_lines_that_no_row_plans_go_with_the_next_that_are_written(
     assert [part.row for part in found.parts] == [GOOD.id]
     assert layerlocking.lock_layers(ready, [GOOD]) == {lost: new[lost]}
     assert layerlock.read(ready.layer_lock) == new
+
+
+def test_layers_are_not_audited_while_a_lock_is_stale_which_is_told(
+    ready: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody knows then which lines are its row's: that lock is to be mended first, and it is named."""
+    layerlocking.lock_layers(ready, [GOOD])
     other = replace(GOOD, release=replace(GOOD.release, companions=("setuptools",)))
-    assert (
-        layerlocking.audit_layers(ready, [other]) == layeraudit.Findings()
-    )  # a stale lock goes first: nothing is known
+    capsys.readouterr()
+    assert layerlocking.audit_layers(ready, [other]) == layeraudit.Findings()
+    assert f"first mend the locks of {other.id}" in capsys.readouterr().err
+
+
+def test_layers_of_a_users_own_additions_are_not_noted(
+    ready: Project, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No row plans them, so a check without the list would call their lines stale; the row's own are noted."""
+    only_good = replace(schema.load(ROOT / "tests" / "matrix" / "small.yaml"), targets=(GOOD,))
+    monkeypatch.setattr(Project, "family", lambda _: only_good)
+    index.add("mine", "1.0")
+    (tmp_path / "app.txt").write_text("mine\n")
+    more = replace(GOOD, extra=Extra(id="app", requirements=("mine",), file=tmp_path / "app.txt"))
+    locking.relock(ready, [more], every=[GOOD]).refuse()
+    new = layerlocking.lock_layers(ready, [more])
+    assert "additions: bytecode of mine 1.0, mine 1.0" in capsys.readouterr().err
+    assert new.keys() == layerlocking.locked_keys(planning.planned(ready, GOOD))
+    for rows_ in ([GOOD], [GOOD, more]):
+        layeraudit.refuse(layerlocking.audit_layers(ready, rows_))
+    assert layerlocking.lock_layers(ready, [GOOD]) == {}
 
 
 def test_boundaries_are_locked_with_the_layers(ready: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

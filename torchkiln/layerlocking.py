@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchkiln import pipeline, planning
@@ -28,12 +29,13 @@ LOCKED = (AdoptionSpec, BaseSpec, BytecodeSpec, ToolkitSpec, WheelSpec)
 def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Layer]:
     """Build rows and note in layers.lock what their layers are; those that are new there, by key.
 
-    Lines that no row of the matrix plans any more go; nor is noted what is made otherwise than planned, as a base is
-    of whose lock the archive has moved on. LayerMismatchError for a layer that is there otherwise: it is not replaced.
+    Lines that no row of the matrix plans any more go. What is made otherwise than planned is not noted, as a base is
+    of whose lock the archive has moved on, nor what only a user's own additions need, which no other check would know.
+    LayerMismatchError for a layer that is there otherwise: it is not replaced.
     """
     new: dict[str, Layer] = {}
     for target in targets:
-        wanted = locked_keys(planning.planned(project, target))
+        wanted, lasting = (locked_keys(planning.planned(project, row)) for row in (target, _plain(target)))
         built = pipeline.build(project, target, None)
         with project.home.lock("layers.lock"):
             known = layerlock.read(project.layer_lock)
@@ -46,7 +48,9 @@ def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Lay
                 warn(
                     f"not noted, since its lock is of something else: {', '.join(moved)}; {fit.command(target)} --base"
                 )
-            fresh = {key: layer for key, layer in found.items() if key in wanted and key not in known}
+            if own := sorted(layer.title for key, layer in found.items() if key in wanted - lasting):
+                note(f"not noted, since they are made of your own additions: {', '.join(own)}")
+            fresh = {key: layer for key, layer in found.items() if key in lasting and key not in known}
             kept = _without_stale(project, {**known, **fresh}, targets)
             if kept.keys() != known.keys():
                 write_atomically(project.layer_lock, layerlock.render(kept).encode())
@@ -60,8 +64,8 @@ def _note_boundaries(project: Project, targets: Sequence[Target], plan: ImagePla
     known = boundarylock.read(project.boundary_lock)
     found = {**boundarylock.large(project.home.boundaries, _wheels([plan])), **known}
     matrix = project.family()
-    plans = _plans(project, (*matrix.targets, *targets)) if matrix else None
-    kept = found if plans is None else {sha256: found[sha256] for sha256 in found.keys() & _wheels(plans)}
+    plans, bad = _plans(project, (*matrix.targets, *map(_plain, targets))) if matrix else ((), [""])
+    kept = found if bad else {sha256: found[sha256] for sha256 in found.keys() & _wheels(plans)}
     if kept != known:
         write_atomically(project.boundary_lock, boundarylock.render(kept).encode())
 
@@ -72,6 +76,11 @@ def _wheels(plans: Iterable[ImagePlan]) -> set[str]:
     return {pin.sha256 for spec in specs for pin in spec.pins}
 
 
+def _plain(target: Target) -> Target:
+    """The row without a user's own additions, which lie on top of it and change none of its layers."""
+    return replace(target, extra=None)
+
+
 def locked_keys(plan: ImagePlan) -> frozenset[str]:
     """The keys that layers.lock has for a row."""
     return frozenset(compressed_key(spec.key, plan.compression) for spec in plan.layers if isinstance(spec, LOCKED))
@@ -80,30 +89,29 @@ def locked_keys(plan: ImagePlan) -> frozenset[str]:
 def _without_stale(project: Project, known: Mapping[str, Layer], targets: Sequence[Target]) -> Mapping[str, Layer]:
     """Lines of layers.lock less those that no row plans; all where it can't be told, as while a lock is stale."""
     matrix = project.family()
-    plans = _planned_keys(project, (*matrix.targets, *targets)) if matrix else None
-    if plans is None:
+    plans, bad = _plans(project, (*matrix.targets, *map(_plain, targets))) if matrix else ((), [""])
+    if bad:
         return known
-    gone = layeraudit.stale(known, {key for keys in plans.values() for key in keys})
+    gone = layeraudit.stale(known, {key for plan in plans for key in locked_keys(plan)})
     for key in gone:
         note(f"no row plans it any more, its line goes: {known[key].title} ({key})")
     return {key: layer for key, layer in known.items() if key not in gone}
 
 
 def audit_layers(project: Project, targets: Sequence[Target]) -> Findings:
-    """Hold layers.lock against what all these rows plan; nothing is found while another lock is no good."""
-    known, plans = layerlock.read(project.layer_lock), _planned_keys(project, targets)
-    return layeraudit.Findings() if plans is None else layeraudit.audit(known, plans)
+    """Hold layers.lock against what all these rows plan; nothing is found while another lock is no good, which is told.
+
+    Until that is mended nobody knows which lines are its row's, or whether a row that has some was ever locked itself.
+    """
+    plans, bad = _plans(project, targets)
+    if bad:
+        warn(f"layers.lock is not held against the rows: first mend the locks of {', '.join(bad)}")
+        return layeraudit.Findings()
+    return layeraudit.audit(layerlock.read(project.layer_lock), {one.target: locked_keys(one) for one in plans})
 
 
-def _planned_keys(project: Project, targets: Sequence[Target]) -> Mapping[str, frozenset[str]] | None:
-    """Of each row that has locks; None where one has some that are no good, since those must be mended first."""
-    plans = _plans(project, targets)
-    return None if plans is None else {one.target: locked_keys(one) for one in plans}
-
-
-def _plans(project: Project, targets: Sequence[Target]) -> Sequence[ImagePlan] | None:
+def _plans(project: Project, targets: Sequence[Target]) -> tuple[Sequence[ImagePlan], Sequence[str]]:
+    """Of each row that has locks; and the rows that have some that are no good, since those must be mended first."""
     every = {row.id: row for row in targets}
     found = planning.family(project, tuple(every.values()), facts.read())
-    if any(rows.state(project.locks, every[name]) != "unlocked" for name in found.left_out):
-        return None
-    return found.plans
+    return found.plans, [name for name in found.left_out if rows.state(project.locks, every[name]) != "unlocked"]
