@@ -25,7 +25,7 @@ from torchkiln.lock.renew import Renewed
 from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
 from torchkiln.matrix.publishing import PublishTarget
-from torchkiln.matrix.target import publishing
+from torchkiln.matrix.target import Extra, publishing
 from torchkiln.oci import session
 from torchkiln.oci.compression import Compression
 from torchkiln.oci.image import REF_NAME, manifest_descriptor

@@ -63,9 +63,8 @@ def _note_boundaries(project: Project, targets: Sequence[Target], plan: ImagePla
     """Write into boundaries.lock what is remembered of a row's wheels; lines of wheels that no row has any more go."""
     known = boundarylock.read(project.boundary_lock)
     found = {**boundarylock.large(project.home.boundaries, _wheels([plan])), **known}
-    matrix = project.family()
-    plans, bad = _plans(project, (*matrix.targets, *map(_plain, targets))) if matrix else ((), [""])
-    kept = found if bad else {sha256: found[sha256] for sha256 in found.keys() & _wheels(plans)}
+    plans = _of_family(project, targets)
+    kept = found if plans is None else {sha256: found[sha256] for sha256 in found.keys() & _wheels(plans)}
     if kept != known:
         write_atomically(project.boundary_lock, boundarylock.render(kept).encode())
 
@@ -88,14 +87,20 @@ def locked_keys(plan: ImagePlan) -> frozenset[str]:
 
 def _without_stale(project: Project, known: Mapping[str, Layer], targets: Sequence[Target]) -> Mapping[str, Layer]:
     """Lines of layers.lock less those that no row plans; all where it can't be told, as while a lock is stale."""
-    matrix = project.family()
-    plans, bad = _plans(project, (*matrix.targets, *map(_plain, targets))) if matrix else ((), [""])
-    if bad:
+    plans = _of_family(project, targets)
+    if plans is None:
         return known
     gone = layeraudit.stale(known, {key for plan in plans for key in locked_keys(plan)})
     for key in gone:
         note(f"no row plans it any more, its line goes: {known[key].title} ({key})")
     return {key: layer for key, layer in known.items() if key not in gone}
+
+
+def _of_family(project: Project, targets: Sequence[Target]) -> Sequence[ImagePlan] | None:
+    """What all rows of the matrix plan, and these; None where that can't be told."""
+    matrix = project.family()
+    plans, bad = _plans(project, (*matrix.targets, *map(_plain, targets))) if matrix else ((), ())
+    return None if bad or matrix is None else plans
 
 
 def audit_layers(project: Project, targets: Sequence[Target]) -> Findings:
