@@ -55,7 +55,7 @@ class Toy:
     """Digest → media type and bytes."""
     blobs: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`, `stall`."""
+    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`, `stall`, `open`, `whole`."""
     ranges: bool = True
     password: str = ""
     """Of user `user`; empty lets everybody in."""
@@ -388,9 +388,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(int(fault), b"", {"Retry-After": "7"} if fault == "429" else {})
         elif not data:
             self.reply(404, b"")
+        elif fault == "open":
+            self.leave_open(data)
+        elif fault == "whole":
+            self.reply(206, data, {"Content-Range": f"bytes 0-{len(data) - 1}/{len(data)}"})
         else:
             changed = {"other": bytes(len(data)), "longer": data + b"more"}.get(fault, data)
             self.part(changed, media_type, cut=fault == "cut")
+
+    def leave_open(self, data: bytes) -> None:
+        """All of it as chunks of HTTP, without the last one that says so."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.close_connection = True
 
     def part(self, data: bytes, media_type: str, *, cut: bool) -> None:
         """All of it, or what Range asks for."""

@@ -12,8 +12,8 @@ from tests import toyregistry
 from tests.oci.test_push import CHUNK, LARGE, SMALL, imaged, untagged, whole
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import HashMismatchError, PushError, StoreError
-from torchkiln.oci import unfinished, upload
-from torchkiln.oci.image import append
+from torchkiln.oci import session, unfinished, upload
+from torchkiln.oci.image import MANIFEST_TYPE, append, manifest_bytes
 from torchkiln.oci.push import Pusher, pushing
 from torchkiln.oci.store import Store
 
@@ -192,6 +192,33 @@ def test_a_registry_that_does_not_answer_is_asked_again(toy: Toy, store: Store) 
         with begun(toy, store) as pusher:
             pusher.finish(image)
     toy.stall.set()
+    assert whole(toy, image)
+
+
+def test_spare_uploads_that_can_not_be_cancelled_end_no_push(toy: Toy, store: Store) -> None:
+    """However many repositories were asked for a mount: the registry forgets them in time."""
+    image, siblings = imaged(store, LARGE), [f"team/{number}" for number in range(2 * session.TRIES)]
+    toy.faults["DELETE"] = ["500"] * 99
+    with begun(toy, store, siblings=siblings) as pusher:
+        pusher.finish(image)
+    assert whole(toy, image)
+
+
+@pytest.mark.parametrize(
+    ("data", "faults"), [(SMALL, {"PUT": ["500"]}), (LARGE, {"PATCH": ["", "lost"]}), (LARGE, {"PUT": ["500"]})]
+)
+def test_what_is_sent_anew_is_sent_whatever_breaks(
+    toy: Toy, store: Store, data: bytes, faults: dict[str, list[str]]
+) -> None:
+    """That the registry has a blob of that size says nothing then: it is the damaged one."""
+    image = imaged(store, data)
+    with begun(toy, store) as pusher:
+        pusher.finish(image)
+    blob = image.layers[0].descriptor
+    toy.blobs[blob.digest] = bytes(blob.size)
+    toy.faults |= faults
+    with begun(toy, store) as pusher:
+        pusher.put(manifest_bytes(image), MANIFEST_TYPE, anew={blob.digest})
     assert whole(toy, image)
 
 

@@ -196,6 +196,15 @@ def test_a_broken_connection_is_taken_up(toy: Toy, store: Store, *, ranges: bool
     assert asked[1].startswith("bytes=")
 
 
+@pytest.mark.parametrize("faults", [["open"], ["cut", "whole"], ["cut", "open"]])
+def test_an_answer_that_is_not_what_was_asked_for_is_no_damage(toy: Toy, store: Store, faults: list[str]) -> None:
+    """One that breaks off behind the last byte, or begins elsewhere than it should: the blob is whole all the same."""
+    digest = toy.add(TWO)
+    toy.faults[blob(TWO)] = list(faults)
+    assert pulled(toy, store, digest).image.layers[0].descriptor.digest == blob(TWO)
+    assert toy.faults[blob(TWO)] == []
+
+
 def test_a_registry_that_fails_is_asked_again_and_then_told(toy: Toy, store: Store) -> None:
     """Patience has an end, Retry-After is honoured, and 404 is believed at once."""
     digest = toy.add(ONE)

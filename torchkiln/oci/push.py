@@ -16,11 +16,12 @@ from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.delivery import delivering
 from torchkiln.oci.image import CONFIG_TYPE, MANIFEST_TYPE, config_bytes, manifest_bytes
+from torchkiln.oci.location import permitted
 from torchkiln.oci.naming import name
 from torchkiln.oci.passing import Passing
 from torchkiln.oci.reference import at
 from torchkiln.oci.registry import connected
-from torchkiln.oci.upload import CHUNK, permitted
+from torchkiln.oci.upload import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

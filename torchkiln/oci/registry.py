@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,16 +146,20 @@ class Registry(Session):
         headers = {"Range": f"bytes={start}-{stop - 1 if stop else ''}"} if start or stop else {}
         good = {*FOUND, httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE}
         with self.ask("GET", f"{self.reference.address}/blobs/{blob.digest}", headers, good=good) as response:
-            total = response.headers.get("Content-Range", "").rpartition("/")[2][:19]
+            first, total = _range(response)
             beyond = response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE
-            if beyond or (total.isdecimal() and int(total) < blob.size):
+            if beyond or total < blob.size:
                 what = (
                     f"the registry's copy of {blob.digest} is damaged: it is shorter than the stated {blob.size} bytes"
                 )
                 raise HashMismatchError(what, where=self.where, remedy=DAMAGED)
+            if response.status_code == httpx.codes.PARTIAL_CONTENT and first not in {None, start}:
+                raise AgainError(f"the registry answers with bytes from {first} on, not {start}")
             yield response
 
     def _append(self, blob: Descriptor, writer: BlobWriter | Tally) -> None:
+        if 0 < writer.size == blob.size:
+            return  # it broke behind the last byte
         with self._rest(blob, writer.size) as response:
             skip = 0 if response.status_code == httpx.codes.PARTIAL_CONTENT else writer.size
             for piece in response.iter_raw():
@@ -177,6 +182,14 @@ class Registry(Session):
 
     def _other(self, what: str) -> HashMismatchError:
         return HashMismatchError(what, where=self.where, remedy="find out who changed it before trusting either")
+
+
+def _range(response: httpx.Response) -> tuple[int | None, int]:
+    """The first byte of a part, if said, and the bytes of the whole, else more than any has (RFC 9110, 14.4)."""
+    stated = response.headers.get("Content-Range", "")
+    found = re.fullmatch(r"(?:bytes[ =])?(?:(\d{1,18})-\d{1,18}|\*)/(?:(\d{1,18})|\*)", stated)
+    first, total = found.groups() if found else (None, None)
+    return int(first) if first else None, int(total) if total else 1 << 62
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Else in chunks, taken up where the registry has it after whatever went wrong.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import httpx
 from torchkiln import network
 from torchkiln.errors import HashMismatchError, TorchkilnError
 from torchkiln.oci.answer import AgainError, said
+from torchkiln.oci.location import cancel, located, reported
 from torchkiln.oci.session import BRIEF
 from torchkiln.oci.unfinished import held
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchkiln.oci.image import Descriptor
-    from torchkiln.oci.session import Session
+    from torchkiln.oci.registry import Registry
     from torchkiln.oci.unfinished import Note
 
 How = Literal["there", "mounted", "sent"]
@@ -43,54 +43,8 @@ CHUNK_REFUSED = {400, 405, 411, 501}
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
-def exists(session: Session, blob: Descriptor) -> bool:
-    """Whether the repository has a blob, of the right size as far as it says."""
-    address = f"{session.reference.address}/blobs/{blob.digest}"
-
-    def ask() -> bool:
-        with session.ask("HEAD", address, good={200, 404}) as response:
-            stated = response.headers.get("Content-Length", "")[:19]
-            size = (int(stated) if stated.isdecimal() else 0) or blob.size  # some answer HEAD with 0
-            return response.status_code == httpx.codes.OK and size == blob.size
-
-    return session.persist(f"blob {blob.digest}", ask)
-
-
-def permitted(session: Session) -> None:
-    """The session's failure unless the repository takes blobs: an upload is begun and given up, nothing else tells."""
-
-    def ask() -> None:
-        with session.ask("POST", f"{session.reference.address}/blobs/uploads/", good={202}) as response:
-            place = located(session, response, "")
-        with suppress(AgainError, httpx.RequestError):  # it may, that is all that was asked
-            cancel(session, place)
-
-    session.persist("an upload", ask)
-
-
-def cancel(session: Session, place: str) -> None:
-    """Give up an upload ("Canceling an Upload"); registries that don't know that forget it in time."""
-    good = {200, 202, 204, 404, 405}
-    with suppress(TorchkilnError), session.ask("DELETE", place, good=good, timeout=BRIEF):
-        pass
-
-
-def located(session: Session, response: httpx.Response, before: str) -> str:
-    """Where an upload goes on; a new Location may be relative, and may not be in the clear."""
-    stated = response.headers.get("Location", before)
-    try:
-        address = httpx.URL(str(response.url)).join(stated)
-    except httpx.InvalidURL as error:
-        what = f"the registry names no place for uploads: {network.redact(str(error))}"
-        raise session.failure(what, where=session.where) from error
-    if not stated:
-        raise session.failure("the registry names no place for uploads", where=session.where)
-    session.secure(address)
-    return str(address)
-
-
 def send(
-    session: Session,
+    registry: Registry,
     blob: Descriptor,
     read: Read,
     *,
@@ -107,16 +61,17 @@ def send(
 
     The session's failure if it can't be had; HashMismatchError if the registry got other bytes than the digest's.
     """
-    if not anew and exists(session, blob):
+    if not anew and registry.size(blob) == blob.size:
         return "there"
     kept = notes if blob.size > FIRST else None  # what goes in one request can't be gone on with
-    with held(kept, f"{session.reference.address}/{blob.digest}") as note:
+    with held(kept, f"{registry.reference.address}/{blob.digest}") as note:
         location, least = note.read()
         upload = Upload(
-            session=session,
+            registry=registry,
             blob=blob,
             read=read,
             siblings=() if anew else tuple(siblings),  # next door it is the same blob
+            anew=anew,
             chunk=chunk,
             arrived=arrived,
             note=note,
@@ -124,7 +79,7 @@ def send(
             least=least,
         )
         try:
-            how = session.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
+            how = registry.persist(f"blob {blob.digest}", upload.attempt, progress=lambda: upload.furthest)
         except BaseException as error:
             upload.abandon(usable=not isinstance(error, HashMismatchError))
             raise
@@ -136,10 +91,12 @@ def send(
 class Upload:
     """A blob on its way."""
 
-    session: Session
+    registry: Registry
     blob: Descriptor
     read: Read
     siblings: tuple[str, ...]
+    anew: bool
+    """Whether that the registry has it says nothing: it had it before."""
     chunk: int
     arrived: Callable[[int], None]
     note: Note
@@ -160,7 +117,7 @@ class Upload:
     def attempt(self) -> How:
         """Go as far as it goes; AgainError or RequestError where it broke."""
         if not self._resumed():
-            if self.begun and exists(self.session, self.blob):
+            if self.begun and not self.anew and self.registry.size(self.blob) == self.blob.size:
                 return "sent"  # it arrived, but for the answer
             if self._mounted():
                 return "mounted"
@@ -183,7 +140,7 @@ class Upload:
                 self.note.write(self.location, self.least)
             else:
                 self.note.clear()
-                cancel(self.session, self.location or place)
+                cancel(self.registry, self.location or place)
 
     def _resumed(self, timeout: httpx.Timeout = network.TIMEOUT) -> bool:
         """Whether the upload goes on where the registry says that it is ("Pushing a blob in chunks", 416 and GET)."""
@@ -192,8 +149,8 @@ class Upload:
             return False
         try:
             good = {200, 204, 400, 404, 405, 416}
-            with self.session.ask("GET", location, good=good, timeout=timeout) as response:
-                offset = _reported(response)
+            with self.registry.ask("GET", location, good=good, timeout=timeout) as response:
+                offset = reported(response)
                 if response.status_code not in {200, 204} or offset is None or offset > self.blob.size:
                     return False
                 self._located(response, location)
@@ -217,7 +174,7 @@ class Upload:
         while self.siblings:
             sibling, self.siblings = self.siblings[0], self.siblings[1:]
             address = f"{self._uploads}?mount={quote(self.blob.digest)}&from={quote(sibling, safe='')}"
-            with self.session.ask("POST", address, good={201, 202, *MOUNT_REFUSED}) as response:
+            with self.registry.ask("POST", address, good={201, 202, *MOUNT_REFUSED}) as response:
                 if response.status_code == httpx.codes.CREATED:
                     self._confirmed(response)
                     return True
@@ -225,13 +182,13 @@ class Upload:
                     self._opened(response)  # the answer is an upload instead
             if self.location and self.siblings:
                 spare, self.location = self.location, ""
-                cancel(self.session, spare)
+                cancel(self.registry, spare)
         return False
 
     def _begin(self) -> None:
         if self.location:
             return
-        with self.session.ask("POST", self._uploads, good={202}) as response:
+        with self.registry.ask("POST", self._uploads, good={202}) as response:
             self._opened(response)
 
     def _opened(self, response: httpx.Response) -> None:
@@ -247,16 +204,16 @@ class Upload:
         headers = {"Content-Range": f"{self.offset}-{stop - 1}", "Content-Length": str(stop - self.offset), **OCTETS}
         good = {201, 202, 204, 404, 416, *CHUNK_REFUSED}
         content = self.read(self.offset, stop)
-        with self.session.ask("PATCH", self.location, headers, content=content, good=good) as response:
+        with self.registry.ask("PATCH", self.location, headers, content=content, good=good) as response:
             if response.status_code in CHUNK_REFUSED:
                 self.whole = True
             if response.status_code >= httpx.codes.BAD_REQUEST:
                 raise AgainError(f"the registry refuses bytes {self.offset} to {stop}: {response.status_code}")
             self._located(response, self.location)
-            reported = _reported(response)
-        if reported is not None and not self.offset < reported <= stop:
-            raise AgainError(f"the registry has {reported} bytes, not {stop}")
-        self.offset = stop if reported is None else reported
+            has = reported(response)
+        if has is not None and not self.offset < has <= stop:
+            raise AgainError(f"the registry has {has} bytes, not {stop}")
+        self.offset = stop if has is None else has
         self.furthest = max(self.furthest, self.offset)
         self.note.write(self.location, self.least)
         self.arrived(self.offset)
@@ -268,7 +225,7 @@ class Upload:
         headers = {"Content-Length": str(rest), **OCTETS} if rest else {"Content-Length": "0"}
         content = self.read(start, self.blob.size) if rest else b""
         good = {201, 204, 400, 404, 416}
-        with self.session.ask("PUT", address, headers, content=content, good=good, timeout=COMMIT) as response:
+        with self.registry.ask("PUT", address, headers, content=content, good=good, timeout=COMMIT) as response:
             if response.status_code >= httpx.codes.BAD_REQUEST:
                 why = said(response)
                 if "DIGEST_INVALID" in why:
@@ -284,21 +241,11 @@ class Upload:
 
     def _other(self, what: str) -> HashMismatchError:
         remedy = "./inv verify says whether the blob is damaged here; if not, find out what lies on the way"
-        return HashMismatchError(what, where=self.session.where, remedy=remedy)
+        return HashMismatchError(what, where=self.registry.where, remedy=remedy)
 
     def _located(self, response: httpx.Response, before: str) -> None:
-        self.location = located(self.session, response, before)
+        self.location = located(self.registry, response, before)
 
     @property
     def _uploads(self) -> str:
-        return f"{self.session.reference.address}/blobs/uploads/"
-
-
-def _reported(response: httpx.Response) -> int | None:
-    """How many bytes the registry has, by its Range header `0-LAST`; None if it doesn't say.
-
-    What has nothing says `0-0`, and so does what has one byte: no chunk of ours is that small.
-    """
-    found = re.fullmatch(r"(?:bytes=)?0-(\d{1,15})", response.headers.get("Range", ""))
-    last = int(found[1]) if found else None
-    return last + 1 if last else last
+        return f"{self.registry.reference.address}/blobs/uploads/"
