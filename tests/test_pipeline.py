@@ -14,7 +14,7 @@ from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import finished, layerlocking, locking, pipeline, planning, transfer
 from torchkiln import home as homes
-from torchkiln.errors import FetchError, LockError, PushError
+from torchkiln.errors import FetchError, LockError, PushError, VerifyError
 from torchkiln.home import Home
 from torchkiln.layers import boundaries, boundarylock
 from torchkiln.layers.base import table as userlands
@@ -26,6 +26,7 @@ from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
 from torchkiln.matrix.publishing import PublishTarget
 from torchkiln.matrix.target import Extra, publishing
+from torchkiln.oci import digest as digests
 from torchkiln.oci import session
 from torchkiln.oci.compression import Compression
 from torchkiln.oci.image import REF_NAME, manifest_descriptor
@@ -275,6 +276,29 @@ def test_registries_are_asked_before_anything_is_made(
     assert index.asked == []
     assert not [path for path in ready.home.wheels.iterdir() if any(path.iterdir())]
     assert GOOD.ref not in ready.store.refs()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_is_known_to_be_damaged_there_is_sent_again(ready: Project, tmp_path: Path, *, kept: bool) -> None:
+    """What composing found to be something else is made here and takes its place; if it does not, that is told."""
+    other = replace(ready, home=homes.prepare(Home(tmp_path / "other")))
+    with toyregistry.serving() as registry:
+        place = f"{registry.host}/{toyregistry.REPOSITORY}"
+        image = pipeline.build(ready, GOOD, None, Wishes(push=f"{place}:one")).image
+        bad = next(layer.descriptor for layer in image.layers if layer.title.startswith("torch"))
+        registry.blobs[bad.digest] = bytes(bad.size)
+        registry.faults["PUT"] = ["kept"] * 99 * kept
+        again = Wishes(push=f"{place}:two", origin=place)
+        if kept:
+            with pytest.raises(VerifyError, match=bad.digest) as raised:
+                pipeline.build(other, GOOD, None, again)
+            assert "its storage is damaged" in raised.value.remedy
+            return
+        built = pipeline.build(other, GOOD, None, again)
+        assert built.pushed
+        assert built.pushed.blobs[bad.digest] == "sent"
+        assert digests.of_bytes(registry.blobs[bad.digest]) == bad.digest
+        assert registry.manifests["two"] == registry.manifests["one"]
 
 
 def test_an_image_made_otherwise_keeps_its_name_wherever_it_goes(ready: Project, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
         if wishes.origin:
             with step("compose", stages), registries.at(project, wishes.origin, plain=wishes.plain) as remote:
                 there = composition.compose(project, plan, lock, remote, here=here, frozen=wishes.frozen)
+            registries.distrust(pusher, remote)
         plan, image = assembly.assemble(
             project,
             plan,

@@ -42,12 +42,22 @@ def at(project: Project, origin: str, *, plain: Sequence[str]) -> AbstractContex
     return remotes.at(origin, project.store, environment=project.environment, plain=plain)
 
 
+def distrust(pusher: Pusher | None, remote: Remote) -> None:
+    """Let what a registry is known to have damaged be sent to it again, once that is made here."""
+    if pusher and pusher.place.host == remote.registry.reference.host:
+        pusher.anew.update(remote.damaged)
+
+
 def finish(
     project: Project, pusher: Pusher, plan: ImagePlan, image: Image, lock: Lock, *, plain: Sequence[str], whole: bool
 ) -> Pushed:
-    """Wait for the last layer, set the tag, look at what the registry serves then, and index the layers by key."""
+    """Wait for the last layer, set the tag, look at what the registry serves then, and index the layers by key.
+
+    Of what was sent anew every byte is read.
+    """
     pushed = pusher.finish(image)
     exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
-    served.check(exact, environment=project.environment, plain=plain, whole=whole)
+    seen = served.look(exact, environment=project.environment, plain=plain, whole=whole, read=pusher.anew)
+    served.held(seen, exact, served.KEPT if seen.wrong.keys() & pusher.anew else served.AGAIN)
     composition.index(pusher.delivery.registry, plan, image, lock)
     return pushed

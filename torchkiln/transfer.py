@@ -101,7 +101,8 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
         if anew:
             warn(f"damaged there, and sent again: {'; '.join(anew.values())}")
             with pushing(to, store, environment=environment, plain=plain) as pusher:
-                pushed = pusher.put(manifest, found.media_type, anew=anew.keys())
+                pusher.anew.update(anew)
+                pushed = pusher.put(manifest, found.media_type)
             with _looking(whole=whole):
                 seen = served.look(_exact(pushed), environment=environment, plain=plain, whole=whole)
     return Sent(pushed=pushed, served=served.held(seen, _exact(pushed), served.KEPT))

@@ -13,7 +13,7 @@ from tests.oci.test_push import CHUNK, LARGE, SMALL, imaged, untagged, whole
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import HashMismatchError, PushError, StoreError
 from torchkiln.oci import session, unfinished, upload
-from torchkiln.oci.image import MANIFEST_TYPE, append, manifest_bytes
+from torchkiln.oci.image import append
 from torchkiln.oci.push import Pusher, pushing
 from torchkiln.oci.store import Store
 
@@ -218,7 +218,8 @@ def test_what_is_sent_anew_is_sent_whatever_breaks(
     toy.blobs[blob.digest] = bytes(blob.size)
     toy.faults |= faults
     with begun(toy, store) as pusher:
-        pusher.put(manifest_bytes(image), MANIFEST_TYPE, anew={blob.digest})
+        pusher.anew.add(blob.digest)
+        pusher.finish(image)
     assert whole(toy, image)
 
 

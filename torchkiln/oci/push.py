@@ -6,7 +6,7 @@ A tag never names something incomplete: it is set when the registry has all of t
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,8 @@ class Pusher:
     source: Registry | None
     """Where layers are that the store lacks."""
     delivery: Delivery
+    anew: set[Digest] = field(default_factory=set)
+    """Blobs that are sent though the registry has them: it is known to serve something else."""
 
     def ask(self) -> None:
         """PushError unless the registry lets us send, and the source lets us read: before anything is made for it."""
@@ -73,7 +75,8 @@ class Pusher:
 
         Raises what went wrong with another one, for nothing of the image will be named then.
         """
-        self.delivery.submit(layer.descriptor, self._read(layer.descriptor))
+        blob = layer.descriptor
+        self.delivery.submit(blob, self._read(blob), anew=blob.digest in self.anew)
 
     def finish(self, image: Image) -> Pushed:
         """Send what was not offered yet, wait for all, then name the image, by digest and last by its tag.
@@ -83,16 +86,13 @@ class Pusher:
         self.store.put(config_bytes(image), CONFIG_TYPE)
         return self.put(manifest_bytes(image), MANIFEST_TYPE)
 
-    def put(self, manifest: bytes, media_type: str, *, anew: Collection[Digest] = ()) -> Pushed:
-        """As `finish`, for an image that is known by its manifest: that is put there byte for byte.
-
-        Blobs of `anew` are sent though the registry has them.
-        """
+    def put(self, manifest: bytes, media_type: str) -> Pushed:
+        """As `finish`, for an image that is known by its manifest: that is put there byte for byte."""
         listed = documents.manifest(manifest)
         blobs = sorted((*listed.layers, listed.config), key=lambda blob: -blob.size)
         self._complete(blobs)
         for blob in blobs:
-            self.delivery.submit(blob, self._read(blob), anew=blob.digest in anew)
+            self.delivery.submit(blob, self._read(blob), anew=blob.digest in self.anew)
         done, digest = self.delivery.wait(), digests.of_bytes(manifest)
         for each in (digest, self.place.tag):
             name(self.delivery.registry, each, manifest, media_type)

@@ -9,7 +9,7 @@ who may write to the repository.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -39,6 +39,8 @@ class Remote:
 
     registry: Registry
     store: Store
+    damaged: set[Digest] = field(default_factory=set)
+    """Blobs that the registry is known to serve as something else."""
 
     def find(
         self,
@@ -72,6 +74,7 @@ class Remote:
         Those are told. FetchError if the registry can't be had.
         """
         bad = self.registry.blobs([layer.descriptor for layer in layers.values() if not layer.empty], self.store)
+        self.damaged.update(bad)
         refused = {key: bad[layer.descriptor.digest] for key, layer in layers.items() if layer.descriptor.digest in bad}
         for key, error in refused.items():
             self._refused(layers[key], error.what)
@@ -90,6 +93,8 @@ class Remote:
         if self.store.has(blob):
             return True
         size = self.registry.size(blob)
+        if size not in {None, blob.size}:
+            self.damaged.add(blob.digest)
         return size == blob.size or (size is not None and self._refused(layer, f"it has {size} bytes, not {blob.size}"))
 
     def _plausible(self, claimed: Mapping[str, Layer], tars: Mapping[str, Digest]) -> dict[str, Layer]:
@@ -114,6 +119,8 @@ class Remote:
             with self.store.open(layer.descriptor.digest) as blob:
                 form = content.form(cast("BufferedReader", blob))
         except (HashMismatchError, ImageError) as error:
+            if isinstance(error, HashMismatchError):
+                self.damaged.add(layer.descriptor.digest)
             return self._refused(layer, error.what)
         held, stated = (found, size, form), (layer.diff_id, layer.unpacked_size, layer.descriptor.media_type)
         return held == stated or self._refused(layer, f"it holds {held}, not {stated}")

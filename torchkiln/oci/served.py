@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import HashMismatchError, VerifyError
@@ -53,13 +52,20 @@ def held(found: Served, where: str, remedy: str = AGAIN) -> Served:
     return found
 
 
-def look(text: str, *, environment: Mapping[str, str], plain: Collection[str] = (), whole: bool = False) -> Served:
-    """As `check`, but what is wrong is no error."""
+def look(
+    text: str,
+    *,
+    environment: Mapping[str, str],
+    plain: Collection[str] = (),
+    whole: bool = False,
+    read: Collection[Digest] = (),
+) -> Served:
+    """As `check`, but what is wrong is no error; of the blobs of `read` it is all bytes in any case."""
     reference = parse(text)
     with connected(replace(reference, plain=reference.host in plain), environment) as registry:
         blobs = list(_listed(registry, reference.digest).values())
         with registry.threads() as pool:
-            said = pool.map(partial(_wrong, registry, whole=whole), blobs)
+            said = pool.map(lambda blob: _wrong(registry, blob, whole=whole or blob.digest in read), blobs)
             wrong = {blob.digest: words for blob, words in zip(blobs, said, strict=True) if words}
     return Served(blobs=len(blobs), read=sum(blob.size for blob in blobs) if whole else 0, wrong=wrong)
 
