@@ -12,9 +12,9 @@ PACKAGE = Path(torchkiln.__file__).parent
 
 ORDER = (
     "commands", "transfer", "layerlocking", "pipeline", "planning", "registries", "finished", "locking", "report",
-    "doctor", "garbage", "publish", "validation", "composition", "assembly", "layers", "fetch", "download",
-    "inspect", "rootfs", "engines", "sharing", "plan", "stacking", "specs", "lock", "project", "matrix", "oci",
-    "home", "network", "credentials", "process", "console", "errors",
+    "doctor", "garbage", "publish", "validation", "composition", "assembly", "layers", "fetch", "wheelcache",
+    "download", "inspect", "rootfs", "engines", "sharing", "plan", "stacking", "specs", "lock", "project", "matrix",
+    "oci", "home", "network", "credentials", "process", "console", "errors",
 )  # fmt: skip
 
 

@@ -7,10 +7,6 @@ survive failures, Ctrl-C and kills, and are gone on with.
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-import shutil
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -21,11 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from torchkiln import console, network
-from torchkiln.download import FULL, ROOM, StoppedError, Surroundings, download, full
-from torchkiln.errors import HashMismatchError, HostError, TorchkilnError
+from torchkiln import console, network, wheelcache
+from torchkiln.download import FULL, Surroundings, download, full
+from torchkiln.errors import HashMismatchError, TorchkilnError
 from torchkiln.lock import resolve
-from torchkiln.oci import digest as digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,14 +52,14 @@ def fetch(
     with _room(home, lock):
         folders = resolve.folders(environment)
         for pin in lock.pins:
-            path = _cached(home, pin) or _from_folders(home, pin, folders)
+            path = wheelcache.cached(home, pin) or wheelcache.from_folders(home, pin, folders)
             if path is None:
                 missing.append(pin)
             else:
                 ready[pin.sha256] = path
                 tell(pin, path)
         if missing:
-            _check_room(home, missing)
+            wheelcache.check_room(home, missing)
             urls = resolve.locate(lock, missing, environment)
             for pin, path in _downloaded(
                 home, missing, urls, environment=environment, sleep=sleep, stop=stop or threading.Event()
@@ -84,91 +79,6 @@ def _room(home: Home, lock: Lock) -> Iterator[None]:
             raise
         needed = sum(pin.size or 0 for pin in lock.pins if not home.wheel(pin.sha256, pin.filename).exists())
         raise full(needed, home.root, "wheels are fetched") from error
-
-
-def _cached(home: Home, pin: Pin) -> Path | None:
-    """The verified file, by name and size; one of another size was damaged later and is thrown out."""
-    path = home.wheel(pin.sha256, pin.filename)
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        return None
-    if size != pin.size and pin.size is not None:
-        console.warn(f"{path} has {size} bytes instead of {pin.size}: fetched anew")
-        path.unlink(missing_ok=True)
-        return None
-    return path
-
-
-def _from_folders(home: Home, pin: Pin, folders: Iterable[Path]) -> Path | None:
-    for folder in folders:
-        file = folder / pin.filename
-        if file.is_file() and (path := _adopt(home, pin, file)):
-            return path
-    return None
-
-
-def _adopt(home: Home, pin: Pin, file: Path) -> Path | None:
-    """Copy a file at hand into the cache if it is the pinned one; say so if it is another.
-
-    Never a hard link: whoever edits his file later would edit the cache, behind the name that promises a hash.
-    """
-    temporary = home.temporary / f"{pin.sha256}.{os.getpid()}.adopted"
-    temporary.unlink(missing_ok=True)
-    try:
-        _copy(file, temporary)
-        found, size = digests.of_file(temporary)
-        if digests.encoded(found) == pin.sha256 and pin.size in {size, None}:
-            return _place(home, pin, temporary)
-    except OSError as error:
-        if error.errno in FULL:
-            raise full(pin.size or 0, home.root, f"{file} is copied") from error
-        raise HostError(f"{file} cannot be taken: {error.strerror}", where=str(home.root)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    console.warn(f"{file} is not the pinned file (sha256 {digests.encoded(found)}): not used")
-    return None
-
-
-def _copy(file: Path, copy: Path) -> None:
-    """A copy that shares blocks with the file where the file system can do that (copy_file_range(2))."""
-    try:
-        with file.open("rb") as source, copy.open("wb") as sink:
-            while os.copy_file_range(source.fileno(), sink.fileno(), 1 << 30):
-                pass
-    except OSError as error:
-        if error.errno not in {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}:
-            raise
-        shutil.copyfile(file, copy)  # another file system, or one that cannot
-
-
-def _place(home: Home, pin: Pin, verified: Path) -> Path:
-    """Give a verified file its final name."""
-    path = home.wheel(pin.sha256, pin.filename)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with verified.open("rb") as file:
-        os.fsync(file.fileno())
-    verified.replace(path)
-    return path
-
-
-def _partial(home: Home, pin: Pin) -> Path:
-    return home.temporary / f"{pin.sha256}.partial"
-
-
-def _check_room(home: Home, pins: Iterable[Pin]) -> None:
-    """HostError if what is still to come does not fit on the disk."""
-    needed = 0
-    for pin in pins:
-        partial = _partial(home, pin)
-        needed += max(0, (pin.size or 0) - (partial.stat().st_size if partial.exists() else 0))
-    free = shutil.disk_usage(home.temporary).free
-    if needed > free:
-        raise HostError(
-            f"the wheels need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
-            where=str(home.root),
-            remedy=ROOM,
-        )
 
 
 def _downloaded(
@@ -218,8 +128,8 @@ def _result(
 
 
 def _one(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
-    with _alone(home, pin, around):
-        if path := _cached(home, pin):  # another build fetched it while this one waited
+    with wheelcache.alone(home, pin, around):
+        if path := wheelcache.cached(home, pin):  # another build fetched it while this one waited
             around.advance(path.stat().st_size)
             return path
         path = _local(home, pin, url) if url.startswith("file:") else _remote(home, pin, url, around)
@@ -231,35 +141,15 @@ def _one(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
 def _local(home: Home, pin: Pin, url: str) -> Path:
     """From an index that is a folder of this machine."""
     file = Path(unquote(urlsplit(url).path))
-    if path := _adopt(home, pin, file):
+    if path := wheelcache.adopt(home, pin, file):
         return path
     raise HashMismatchError(f"{pin.filename} has other bytes than the lock pins", where=str(file))
 
 
 def _remote(home: Home, pin: Pin, url: str, around: Surroundings) -> Path:
-    partial = _partial(home, pin)
+    partial = wheelcache.partial_of(home, pin)
     download(pin, url, partial, around)
-    return _place(home, pin, partial)
-
-
-@contextmanager
-def _alone(home: Home, pin: Pin, around: Surroundings) -> Iterator[None]:
-    """Hold the wheel between processes, as Home.lock does, but stop waiting when all stop."""
-    home.locks.mkdir(parents=True, exist_ok=True)
-    with (home.locks / f"wheel-{pin.sha256}.lock").open("a") as handle:
-        while not _taken(handle.fileno()):
-            if around.stopped():
-                raise StoppedError
-            around.sleep(0.2)
-        yield
-
-
-def _taken(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return wheelcache.place(home, pin, partial)
 
 
 @contextmanager
