@@ -23,8 +23,9 @@ import pytest
 from tests.toys import SITE, make_wheel, pin, record_line, spec, unpacked
 from torchkiln import process
 from torchkiln.errors import ConflictError, HostError, LayerMismatchError, WheelError
-from torchkiln.layers import members, wheel, zlibs
+from torchkiln.layers import environment, members, wheel, zlibs
 from torchkiln.oci.store import Store
+from torchkiln.specs import EnvironmentSpec
 
 if TYPE_CHECKING:
     from torchkiln.oci.image import Layer
@@ -223,6 +224,25 @@ def test_directory_entries_of_the_zip_are_not_needed(store: Store, tmp_path: Pat
         archive.writestr(zipfile.ZipInfo("toy/"), b"")
         archive.writestr(zipfile.ZipInfo("empty/"), b"")
     assert f"{SITE}/empty" not in unpacked(store, build(store, path))
+
+
+@pytest.mark.parametrize("interpreter", ["/usr/bin/python3", "/usr/local/bin/python3"])
+def test_no_wheel_writes_what_the_environment_writes(store: Store, tmp_path: Path, interpreter: str) -> None:
+    """Its layer lies above theirs, so whatever is there twice would be another file than the wheel's RECORD says."""
+    ours = environment.entries(EnvironmentSpec(python="3.11", protected=("torch==2.5.1",), interpreter=interpreter))
+    paths = [entry.path.removeprefix("opt/venv/") for entry, _ in ours if entry.path.startswith("opt/venv/")]
+    assert {"bin", "bin/python3.11", "constraints.txt", "lib64"} <= set(paths)
+    for number, path in enumerate(paths):
+        files = {f"{{data}}/data/{path}": "theirs"}
+        refused(store, make_wheel(tmp_path / str(number), files=files), "belongs to the environment|file and a folder")
+
+
+def test_the_order_of_members_plays_no_part(store: Store, tmp_path: Path) -> None:
+    """Of two wheels that hold the same in another order, RECORD too, the layer is the same."""
+    files = {"toy/b.py": "b = 1\n", "toy/a/c.py": "c = 1\n", "toy/__init__.py": "", "toy/a.py": "a = 1\n"}
+    one = build(store, make_wheel(tmp_path / "one", files=files))
+    other = build(store, make_wheel(tmp_path / "other", files=dict(reversed(files.items()))))
+    assert other == one
 
 
 def test_layer_growth_is_small(store: Store, tmp_path: Path) -> None:
@@ -500,6 +520,9 @@ def test_duplicate_members(store: Store, tmp_path: Path) -> None:
         ({"{data}/data/bin/python3.13t": "1"}, "belongs to the environment"),
         ({"{data}/data/pyvenv.cfg": "1"}, "belongs to the environment"),
         ({"{data}/data/pip.conf": "1"}, "belongs to the environment"),
+        ({"{data}/data/constraints.txt": "1"}, "belongs to the environment"),
+        ({"{data}/data/bin": "1"}, "belongs to the environment"),
+        ({"torchkiln_startup.pth": "1"}, "belongs to the environment"),
         ({"{data}/data/lib64/x": "1"}, "belongs to the environment"),
         ({"{data}/data/lib/python3.11/site-packages/x": "1"}, "belongs to the environment"),
     ],

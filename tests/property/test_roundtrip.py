@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tempfile
 import zlib
@@ -38,7 +39,7 @@ def without_clashes(files: dict[str, bytes]) -> dict[str, bytes]:
 
 @given(files=FILES, mode=st.integers(0, 0o7777))
 def test_any_files_come_back(files: dict[str, bytes], mode: int) -> None:
-    """By Python's tarfile and, names and sizes, by GNU tar."""
+    """By Python's gzip and tarfile and, names and sizes, by GNU tar."""
     kept = without_clashes(files)
     entries = [(Entry(path=name, kind="file", mode=mode), kept[name]) for name in sorted(kept, key=order)]
     with tempfile.TemporaryDirectory() as folder:
@@ -48,6 +49,7 @@ def test_any_files_come_back(files: dict[str, bytes], mode: int) -> None:
         assert {name: data for name, (entry, data) in found.items() if entry.isfile()} == kept
         assert all(entry.mode == mode for entry, _ in found.values() if entry.isfile())
         tar = tar_bytes(store, layer)
+        assert gzip.decompress(store.read(layer.descriptor.digest)) == tar
         target = Path(folder) / "out"
         target.mkdir()
         gnu = process.run(["tar", "--extract", "--file", "-", "--to-stdout"], stdin=tar, cwd=target)

@@ -32,9 +32,13 @@ SCHEMES = {"purelib": SITE, "platlib": SITE, "scripts": BIN, "data": PREFIX, "he
 ALGORITHMS = ("sha256", "sha384", "sha512")
 """Binary distribution format, RECORD: "sha256 or better"."""
 _RESERVED = re.compile(
-    rf"{BIN}/(pythonw?|pypy)[\d.]*t?|{BIN}/activate.*|{PREFIX}/(pyvenv\.cfg|pip\.conf|lib64(/.*)?|lib/python\d[^/]*(/.*)?)"
+    rf"{BIN}|{BIN}/(pythonw?|pypy)[\d.]*t?|{BIN}/activate.*|{SITE}/torchkiln_startup\.(py|pth)"
+    rf"|{PREFIX}/(pyvenv\.cfg|pip\.conf|constraints\.txt|lib64(/.*)?|lib/python\d[^/]*(/.*)?)"
 )
-"""The interpreter, what makes the environment, and its symlinks: no wheel may write these, or through them."""
+"""The interpreter, what makes the environment, and its symlinks: no wheel may write these, or through them.
+
+The environment's layer lies above the wheels': what both wrote would be its own, and the wheel's RECORD untrue.
+"""
 _GROUPS = ("console_scripts", "gui_scripts")
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _REFERENCE = re.compile(r"([\w.]+)\s*:\s*([\w.]+)\s*(\[[^\]]*\])?")
