@@ -174,8 +174,9 @@ def _compile(interpreter: Interpreter, minor: str, portion: Sequence[Module], ou
     """Compile a portion in one process, into a file of sizes and contents."""
     wheel = portion[0].wheel
     names = [[module.member, module.embedded(minor)] for module in portion]
-    job = json.dumps({"wheel": str(wheel), "time": LAYER_TIME, "modules": names}).encode() + b"\n"
-    done = process.run([*interpreter.command, *_OPTIONS, str(COMPILER)], env={**_FIXED, **interpreter.env}, stdin=job)
+    job = {"wheel": str(wheel), "time": LAYER_TIME, "modules": names, "output": str(output)}
+    command, given = [*interpreter.command, *_OPTIONS, str(COMPILER)], json.dumps(job).encode() + b"\n"
+    done = process.run(command, env={**_FIXED, **interpreter.env}, stdin=given)
     said = done.stderr.decode(errors="replace").strip()[-500:]
     if done.returncode == compiler.DAMAGED:
         raise WheelError(
@@ -183,7 +184,6 @@ def _compile(interpreter: Interpreter, minor: str, portion: Sequence[Module], ou
         )
     if done.returncode:
         raise HostError(f"compiling modules of {wheel.name} ended with status {done.returncode}: {said}")
-    output.write_bytes(done.stdout)
 
 
 def _entries(portion: Sequence[Module], output: Path, minor: str) -> Iterator[tuple[Entry, Content]]:

@@ -1,7 +1,8 @@
 """Compile modules out of a wheel; run as a script by the image's own interpreter, with the standard library alone.
 
-stdin: one line of JSON {"wheel", "time", "modules": [[member, file name to embed], …]}. stdout: for each module in
-order, eight bytes of length (little-endian; zero if it cannot be compiled) and that many bytes of .pyc.
+stdin: one line of JSON {"wheel", "time", "modules": [[member, file name to embed], …], "output"}. The file of that path
+then has for each module in order eight bytes of length (little-endian; zero if it cannot be compiled) and that many
+bytes of .pyc.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ def main() -> None:
     """One process, one module after the other: marshal's output depends on what else the process has compiled."""
     warnings.simplefilter("ignore")  # of packages about their own source
     job = json.loads(sys.stdin.buffer.readline())
-    with zipfile.ZipFile(job["wheel"]) as wheel:
+    with zipfile.ZipFile(job["wheel"]) as wheel, open(job["output"], "wb") as output:  # noqa: PTH123  nothing else is loaded
         for member, name in job["modules"]:
             data = compiled(wheel.read(member), name, job["time"])
-            sys.stdout.buffer.write(struct.pack("<Q", len(data)) + data)
-    sys.stdout.buffer.flush()
+            output.write(struct.pack("<Q", len(data)) + data)
 
 
 def compiled(source: bytes, name: str, time: int) -> bytes:
