@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 import time
 from concurrent.futures import CancelledError
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +70,19 @@ def test_a_worker_that_dies_is_an_error() -> None:
     """Not a hang: its exit status is named."""
     with pytest.raises(HostError, match="ended with status -9"):
         dict(pool.each(die, [(number,) for number in range(5)], workers=2))
+
+
+def test_a_worker_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no room for another process nobody waits for ever, jobs that come later included."""
+
+    def no_room(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(SpawnProcess, "start", no_room)
+    with pool.started(double, workers=1) as workers:
+        for number in (1, 2):
+            with pytest.raises(HostError, match="no worker process can be started: Resource"):
+                workers.submit(number).result(timeout=20)
 
 
 def note(folder: str, number: int, awaited: str = "") -> int:

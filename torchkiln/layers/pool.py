@@ -13,6 +13,7 @@ import os
 import signal
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from queue import PriorityQueue
 from threading import Lock, Thread
@@ -78,6 +79,19 @@ class Pool(Generic[Result]):
 
     def _attend(self) -> None:
         """One worker's thread: the worker dies with it (prctl(2), PR_SET_PDEATHSIG), so it starts the worker too."""
+        try:
+            connection, process = self._worker()
+        except OSError as error:  # whoever waits for a job must be told
+            self._all(partial(_refuse, error))
+            return
+        with suppress(EOFError, OSError):
+            connection.recv()  # it is up: only now is a job chosen, since a heavier one may have come meanwhile
+        self._all(partial(_answer, connection, process))
+        connection.close()
+        process.join()
+
+    def _worker(self) -> tuple[Connection[Any, Any], SpawnProcess]:
+        """Start a worker; OSError if the system has no room for one."""
         context = multiprocessing.get_context("spawn")
         connection, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, self._function, os.getpid()))
@@ -87,22 +101,22 @@ class Pool(Generic[Result]):
             self._processes.append(process)
             if self._ended:
                 process.terminate()
-        with suppress(EOFError, OSError):
-            connection.recv()  # it is up: only now is a job chosen, since a heavier one may have come meanwhile
-        while self._one(connection, process):
+        return connection, process
+
+    def _all(self, answer: Callable[[tuple[Any, ...]], Result]) -> None:
+        """Have jobs done as long as there are any."""
+        while self._one(answer):
             with self._lock:
                 self._unfinished -= 1
-        connection.close()
-        process.join()
 
-    def _one(self, connection: Connection[Any, Any], process: SpawnProcess) -> bool:
+    def _one(self, answer: Callable[[tuple[Any, ...]], Result]) -> bool:
         """Have one job done; False when there will be no more."""
         _, _, job, future = self._jobs.get()
         if future is None:
             return False
         if future.set_running_or_notify_cancel():
             try:
-                future.set_result(_answer(connection, process, job))
+                future.set_result(answer(job))
             except BaseException as error:  # noqa: BLE001  whoever waits for the job judges it
                 future.set_exception(error)
         return True
@@ -142,6 +156,13 @@ def beside(function: Callable[..., Result], *arguments: object) -> Iterator[Call
     """
     with started(function, workers=1) as pool:
         yield pool.submit(*arguments).result
+
+
+def _refuse(error: OSError, _job: tuple[Any, ...]) -> NoReturn:
+    raise HostError(
+        f"no worker process can be started: {error.strerror}",
+        remedy="are there too many processes or open files, or too little memory? ./inv doctor shows what there is",
+    ) from error
 
 
 def _answer(connection: Connection[Any, Any], process: SpawnProcess, job: tuple[Any, ...]) -> Any:  # noqa: ANN401  what the function gives
