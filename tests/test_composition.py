@@ -273,6 +273,25 @@ def test_a_compression_that_is_not_there_is_made_from_the_other(shop: Shop) -> N
     assert not third.project.store.has(shop.image.layers[0].descriptor)
 
 
+@pytest.mark.parametrize("locked", [False, True])
+@pytest.mark.parametrize("here", [False, True])
+def test_an_image_in_zstd_is_composed_without_its_gzip(shop: Shop, *, here: bool, locked: bool) -> None:
+    """Known or not: nothing is fetched, nothing converted, no gzip layer moves; the image is the same."""
+    if locked:
+        shop.lock()
+    compression = Compression(kind="zstd", level=3)
+    row = replace(shop.row, compression=compression)
+    plan, image = row.assemble()
+    with pushing(f"{shop.where}:zstd", row.project.store, environment=NOBODY) as pusher:
+        pusher.finish(image)
+        composition.index(pusher.delivery.registry, plan, image, row.lock)
+    other = replace(shop.elsewhere(), compression=compression)
+    assert manifest_descriptor(composed(shop, other, here=here)) == manifest_descriptor(image)
+    assert set(other.stages) == {"compress"}  # of the small ones, that nobody is asked for
+    large = [layer for spec, layer in shop.made() if not isinstance(spec, composition.CHEAP)]
+    assert not any(other.project.store.has(layer.descriptor) for layer in large)
+
+
 @pytest.mark.parametrize("kind", [WheelSpec, BytecodeSpec])
 def test_what_is_not_there_is_made(shop: Shop, kind: type[LayerSpec]) -> None:
     """Of one wheel, which alone is fetched; the base is brought only where its interpreter has to compile."""

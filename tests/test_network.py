@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
+from tests import loopback
 from torchkiln import network
 
 if TYPE_CHECKING:
@@ -40,6 +42,21 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(tmp_path: Path) ->
         client._transport = httpx.MockTransport(answer)
         client.get("https://one.example/file")
     assert seen == [("one.example", "Basic bWU6bWluZQ=="), ("two.example", "")]
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY", "all_proxy"])
+def test_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A proxy would be shown, in the clear, the password of a registry that listens here alone."""
+    for other in [other for other in os.environ if other.lower().endswith("_proxy")]:
+        monkeypatch.delenv(other)
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with loopback.serve() as index, network.client({}, connections=1) as client:
+        for host in ("127.0.0.1", "localhost"):
+            assert (
+                client.get(index.url.replace("127.0.0.1", host) + "/simple/none").status_code == httpx.codes.NOT_FOUND
+            )
+        with pytest.raises(httpx.ConnectError, match="refused"):
+            client.get("http://one.example/")
 
 
 def test_messages_lose_their_secrets() -> None:

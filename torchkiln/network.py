@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 """Where a private CA is named, in order; each client reads another one of them."""
 TIMEOUT = httpx.Timeout(60, connect=20)
+HERE = ("127.0.0.1", "localhost", "[::1]")
+"""Asked without a proxy, as Go's programs do: another machine would hear in the clear what is meant for this one."""
 
 
 def certificates(environment: Mapping[str, str]) -> str:
@@ -33,12 +35,16 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client(environment: Mapping[str, str], *, connections: int) -> httpx.Client:
-    """A client for many threads; httpx itself reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY."""
+    """A client for many threads; httpx itself reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
+
+    What is on this machine is asked without a proxy.
+    """
     return httpx.Client(
         auth=_authorise(environment),
         verify=trust(environment),
         timeout=TIMEOUT,
         follow_redirects=True,
+        mounts={f"all://{host}": None for host in HERE},
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         headers={"User-Agent": "torchkiln", "Accept-Encoding": "identity"},
     )

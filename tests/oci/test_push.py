@@ -22,7 +22,7 @@ import pytest
 from tests import toyregistry
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln.errors import HashMismatchError, ImageError, PushError, StoreError, TorchkilnError
-from torchkiln.oci import delivery, session, upload
+from torchkiln.oci import copying, delivery, session, upload
 from torchkiln.oci import digest as digests
 from torchkiln.oci import push as push_module
 from torchkiln.oci.copying import copy
@@ -499,6 +499,20 @@ def test_an_index_is_copied_with_all_its_images(toy: Toy) -> None:
         )
         with pytest.raises(ImageError, match="the index lists"):
             copied(old, toy, nested)
+
+
+def test_an_index_without_an_end_is_not_copied(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its manifests are in memory together, so they are bounded together."""
+    monkeypatch.setattr(copying, "LARGEST_FAMILY", 5000)
+    with toyregistry.serving() as old:
+        digest = old.add(SMALL)
+        few, many = (
+            old.index({f"a{number}": digest for number in range(count)})
+            for count in (2, 5000 // len(old.manifests[digest][1]) + 1)
+        )
+        assert copied(old, toy, few).digest == few
+        with pytest.raises(ImageError, match="more than 5000 bytes"):
+            copied(old, toy, many)
 
 
 @pytest.mark.parametrize("fault", ["other", "404", "longer"])

@@ -128,6 +128,18 @@ def test_layers_of_other_forms_are_refused(toy: Toy, store: Store, layer_type: s
         pulled(toy, store, toy.add(ONE, layer_type=layer_type))
 
 
+def test_what_is_both_an_image_and_an_index_is_refused(toy: Toy, store: Store) -> None:
+    """By the type that it is served as, the same digest would be two images."""
+    one, other = toy.add(ONE), toy.add(TWO)
+    index = json.loads(toy.manifests[toy.index({"amd64": other})][1])
+    both = {**json.loads(toy.manifests[one][1]), "manifests": index["manifests"]}
+    for media_type in (MANIFEST_TYPE, index["mediaType"]):
+        data = json.dumps({name: value for name, value in both.items() if name != "mediaType"}).encode()
+        toy.manifests[digests.of_bytes(data)] = (media_type, data)
+        with pytest.raises(ImageError, match="also something else"):
+            pulled(toy, store, digests.of_bytes(data))
+
+
 def test_docker_manifests_have_no_zstd(toy: Toy, store: Store) -> None:
     """Their media types know none, so engines read such an image each in its own way: refused, nothing asked for."""
     docker = {"mediaType": f"{DOCKER}distribution.manifest.v2+json"}

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from torchkiln.oci.registry import Registry
     from torchkiln.oci.upload import How
 
+LARGEST_FAMILY = 64 << 20
+"""Bytes of the manifests of an index, which are held against each other before any of it is copied."""
+
 
 def copy(
     source: str,
@@ -86,7 +89,11 @@ def _children(registry: Registry, data: bytes, media_type: str) -> list[tuple[by
         return []
     if media_type not in INDEX_TYPES:
         raise ImageError(f"a manifest of type {media_type or 'unknown'}", where=registry.where)
-    found = [registry.manifest(entry.digest) for entry in documents.index(data)]
+    found: list[tuple[bytes, str]] = []
+    for entry in documents.index(data):
+        found.append(registry.manifest(entry.digest))
+        if sum(len(child) for child, _ in found) > LARGEST_FAMILY:
+            raise ImageError(f"an index of more than {LARGEST_FAMILY} bytes of manifests", where=registry.where)
     odd = sorted({kind for _, kind in found if kind not in MANIFEST_TYPES})
     if odd:
         raise ImageError(f"the index lists {', '.join(odd)}", where=registry.where, remedy="copy the images in it")

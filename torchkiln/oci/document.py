@@ -45,9 +45,10 @@ class Document:
 
 
 def manifest(data: bytes) -> Manifest:
-    """Parse a manifest; ImageError for anything else."""
+    """Parse a manifest; ImageError for anything else, and for what is an index too."""
     try:
         found: Mapping[str, Any] = json.loads(data)
+        _sole(found, "manifests")
         return Manifest(
             media_type=str(found.get("mediaType", "")),
             schema=int(found["schemaVersion"]),
@@ -60,11 +61,24 @@ def manifest(data: bytes) -> Manifest:
 
 
 def index(data: bytes) -> tuple[Descriptor, ...]:
-    """The manifests that an image index lists; ImageError for anything else."""
+    """The manifests that an image index lists; ImageError for anything else, and for what is a manifest too."""
+    return tuple(blob for blob, _ in images(data))
+
+
+def images(data: bytes) -> tuple[tuple[Descriptor, Mapping[str, Any]], ...]:
+    """As `index`, each with what it says of the platform that it is for."""
     try:
-        return tuple(Descriptor.from_json(entry) for entry in json.loads(data)["manifests"])
+        found: Mapping[str, Any] = json.loads(data)
+        _sole(found, "config", "layers")
+        return tuple((Descriptor.from_json(entry), dict(entry.get("platform") or {})) for entry in found["manifests"])
     except MALFORMED as error:
         raise ImageError(f"not an image index: {error!r}") from error
+
+
+def _sole(found: Mapping[str, Any], *others: str) -> None:
+    """ImageError for a document that two readers could take for two images, by the type that it is served as."""
+    if both := [name for name in others if name in found]:
+        raise ImageError(f"a document with {' and '.join(both)} that is also something else")
 
 
 def document(data: bytes) -> Document:

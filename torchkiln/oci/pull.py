@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
@@ -127,11 +126,11 @@ def _chosen(registry: Registry, digest: Digest, architecture: str) -> tuple[byte
     """The manifest and its type; out of an index the one for the machine."""
     data, media_type = registry.manifest(digest)
     if media_type in INDEX_TYPES:
-        try:
-            entries = [(Descriptor.from_json(one), one.get("platform") or {}) for one in json.loads(data)["manifests"]]
-        except documents.MALFORMED as error:
-            raise ImageError(f"not an image index: {error!r}", where=registry.where) from error
-        fit = [blob for blob, on in entries if (on.get("os"), on.get("architecture")) == ("linux", architecture)]
+        fit = [
+            blob
+            for blob, on in documents.images(data)
+            if (on.get("os"), on.get("architecture")) == ("linux", architecture)
+        ]
         if len(fit) != 1:
             raise ImageError(f"the index has {len(fit)} images for linux/{architecture}", where=registry.where)
         data, media_type = registry.manifest(fit[0].digest)

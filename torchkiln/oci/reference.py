@@ -48,8 +48,8 @@ class Repository:
 
     @property
     def machine(self) -> str:
-        """The host without its port."""
-        return self.host.partition(":")[0]
+        """The host without its port, in small letters, as addresses have it."""
+        return self.host.partition(":")[0].lower()
 
     @property
     def address(self) -> str:
