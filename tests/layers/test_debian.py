@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import rawlayers
 from tests.layers.conftest import ROOT
 from tests.toys import unpacked
 from torchkiln import rootfs, specs
 from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
-from torchkiln.errors import BaseError, HostError, PlanError
+from torchkiln.errors import BaseError, HostError, ImageError, PlanError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.layers.base import bootstrap, debian, distribution, userland
 from torchkiln.layers.base.distribution import DEBIAN, UBUNTU
 from torchkiln.layers.base.recipe import Recipe
 from torchkiln.lock import baselock
 from torchkiln.matrix.target import Base
-from torchkiln.oci.image import Config, Image
+from torchkiln.oci.image import ZSTD_TYPE, Config, Image
 from torchkiln.oci.store import Store
 
 if TYPE_CHECKING:
@@ -467,6 +468,21 @@ def test_packages_of_a_base_from_elsewhere_are_read_from_it(home: Home) -> None:
     result = debian.build(home, store, planned, recipe=RECIPE, frozen=False, environment={})
     assert result.packages.packages == NOW
     assert (home.lookup(planned.key) or {})["packages"] == [["dash", "0.5"]]
+
+
+def test_a_base_from_elsewhere_is_read_like_any_layer(home: Home) -> None:
+    """It need not be ours: how much of it is read, and what it may state, is bounded; it may be in zstd, too."""
+    store, planned = Store(home.store), spec((("dash", "0.4"),))
+    status = b"Package: dash\nStatus: install ok installed\nVersion: 0.5\n\n"
+    sound = rawlayers.layer(store, rawlayers.file("var/lib/dpkg/status", status), media_type=ZSTD_TYPE)
+    assert userland.packages_of(store, sound) == NOW
+    large = rawlayers.file("var/lib/dpkg/status", status + bytes(userland.LARGEST))
+    lying = replace(sound, unpacked_size=len(status))
+    for layer, error in ((rawlayers.layer(store, large), BaseError), (lying, ImageError)):
+        home.record(planned.key, layer.to_json())
+        with pytest.raises(error):
+            debian.build(home, store, planned, recipe=RECIPE, frozen=False, environment={})
+        assert "packages" not in (home.lookup(planned.key) or {})
 
 
 # The real thing.

@@ -98,7 +98,7 @@ def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
         packages = baselock.make((str(name), str(version)) for name, version in entry["packages"])
     else:
         with step("packages of a base from elsewhere"):
-            packages = baselock.make(userland.packages(store.path(layer.descriptor.digest)))
+            packages = baselock.make(userland.packages_of(store, layer))
         remember(home, key, layer, packages)
     return layer, packages
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torchkiln.errors import BaseError
 from torchkiln.layers.archive import Entry, order, stretch
+from torchkiln.oci.content import tar_of
 from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from torchkiln.layers.archive import Content
+    from torchkiln.oci.image import Layer
+    from torchkiln.oci.store import Store
 
     Entries = dict[str, tuple[Entry, Content]]
 
+LARGEST = 16 << 20
+"""Bytes of a package database that is read of a layer that another machine made; ours has a few hundred thousand."""
 UID = 1000
 """The user `torch`; its group is 0, so that whatever group 0 may write, it may."""
 PASSWD_ROW = f"torch:x:{UID}:0:torch:/home/torch:/bin/bash\n"
@@ -78,13 +83,22 @@ def read(path: Path, rootfs: Mapping[str, bytes], asked: Collection[str]) -> lis
 
 
 def packages(path: Path) -> tuple[tuple[str, str], ...]:
-    """(name, version) of what is installed in the tar or layer at `path`, sorted; BaseError without a dpkg status."""
-    with tarfile.open(path, "r:*", encoding="utf-8", errors="surrogateescape") as tar:
+    """(name, version) of what is installed in a tar of our own at `path`, sorted; BaseError without a dpkg status."""
+    with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
         member = next((member for member in tar if member.name.removeprefix("./") == _STATUS), None)
         stream = tar.extractfile(member) if member else None
         if stream is None:
             raise BaseError("there is no package database in the base", where=str(path))
         return installed(stream.read().decode())
+
+
+def packages_of(store: Store, layer: Layer) -> tuple[tuple[str, str], ...]:
+    """The same of a layer that another machine made, read like anyone's; ImageError if it is unsafe."""
+    with tar_of(store, layer.descriptor.digest, limit=max(1, layer.unpacked_size)) as tar:
+        for entry, data in tar.members():
+            if data is not None and entry.name.removeprefix("./") == _STATUS and entry.size <= LARGEST:
+                return installed(data.read().decode(errors="replace"))
+    raise BaseError("there is no package database in the base", where=layer.descriptor.digest)
 
 
 def installed(status: str) -> tuple[tuple[str, str], ...]:
