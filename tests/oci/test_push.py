@@ -557,9 +557,9 @@ def test_plain_http_must_be_told(store: Store, image: Image, monkeypatch: pytest
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(socket, "getaddrinfo", nowhere)
-    for plain in ((), ("one.example",)):
+    for host, plain in (("one.example", ()), ("one.example", ("one.example",)), ("One.example", ("One.example",))):
         with pytest.raises(PushError):
-            push(image, store, "one.example/x:1", environment={}, plain=plain, sleep=lambda _seconds: None)
+            push(image, store, f"{host}/x:1", environment={}, plain=plain, sleep=lambda _seconds: None)
     assert list(dict.fromkeys(asked)) == [("one.example", 443), ("one.example", 80)]
     assert len(asked) >= 2 * session.TRIES
 

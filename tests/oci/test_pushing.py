@@ -128,6 +128,21 @@ def test_another_run_goes_on_where_one_broke_off(toy: Toy, store: Store) -> None
     assert (toy.uploads, list(store.uploads.iterdir())) == ({}, [])
 
 
+@pytest.mark.parametrize("fault", ["damaged", "unsaid"])
+def test_another_run_ends_what_one_began(toy: Toy, store: Store, fault: str) -> None:
+    """Where the pieces are not the blob it is sent again from its beginning; a lost answer to the end is no loss."""
+    image = broken(toy, store)
+    toy.faults["PUT"] = [fault]
+    with begun(toy, store) as pusher:
+        pusher.offer(image.layers[0])
+        pusher.delivery.wait()
+        pusher.finish(image)
+    assert whole(toy, image)
+    again = [0, 1 << 20, 3 << 20, 5 << 20] if fault == "damaged" else []
+    assert [start for start, _ in toy.chunks] == [2 << 20, 4 << 20, *again]
+    assert (toy.uploads, list(store.uploads.iterdir())) == ({}, [])
+
+
 @pytest.mark.parametrize("lost", ["upload", "note", "words", "elsewhere", "refused"])
 def test_another_run_begins_anew_where_nothing_is_known(toy: Toy, store: Store, lost: str) -> None:
     """The registry has forgotten the upload, or we have, or what we noted makes no sense."""

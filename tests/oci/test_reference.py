@@ -39,6 +39,7 @@ def test_plain_http_is_for_this_machine_alone() -> None:
     """Other hosts are asked by HTTPS; the hub's own images lie in a folder."""
     at = "@sha256:" + "a" * 64
     assert reference.parse(f"localhost:5000/x{at}").address == "http://localhost:5000/v2/x"
+    assert reference.parse(f"LocalHost:5000/x{at}").address == "http://LocalHost:5000/v2/x"
     assert reference.parse(f"127.0.0.1.example.org/x{at}").address == "https://127.0.0.1.example.org/v2/x"
     assert reference.parse(f"docker.io/debian{at}").address == "https://registry-1.docker.io/v2/library/debian"
     assert reference.parse(f"registry.example/a-b/c__d.e/f--g{at}").repository == "a-b/c__d.e/f--g"

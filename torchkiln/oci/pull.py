@@ -126,11 +126,11 @@ def _chosen(registry: Registry, digest: Digest, architecture: str) -> tuple[byte
     """The manifest and its type; out of an index the one for the machine."""
     data, media_type = registry.manifest(digest)
     if media_type in INDEX_TYPES:
-        fit = [
-            blob
-            for blob, on in documents.images(data)
-            if (on.get("os"), on.get("architecture")) == ("linux", architecture)
-        ]
+        try:
+            images = documents.images(data)
+        except ImageError as error:
+            raise ImageError(error.what, where=registry.where) from error
+        fit = [blob for blob, on in images if (on.get("os"), on.get("architecture")) == ("linux", architecture)]
         if len(fit) != 1:
             raise ImageError(f"the index has {len(fit)} images for linux/{architecture}", where=registry.where)
         data, media_type = registry.manifest(fit[0].digest)

@@ -111,6 +111,8 @@ class Upload:
     begun: bool = False
     doubts: int = 0
     """How often in a row the registry couldn't say what it has."""
+    pieced: bool = False
+    """Whether it went on behind a break: what came late of the broken request may be in it twice."""
     whole: bool = False
     """Whether the registry wants no chunks."""
 
@@ -162,7 +164,7 @@ class Upload:
             if self.begun:
                 raise
             return False  # what another run noted is no reason to fail
-        self.offset, self.doubts = offset, 0
+        self.offset, self.doubts, self.begun, self.pieced = offset, 0, True, offset > 0
         return True
 
     @property
@@ -195,7 +197,7 @@ class Upload:
         self._located(response, "")
         stated = response.headers.get("OCI-Chunk-Min-Length", "")
         self.least = int(stated[:15]) if stated.isdecimal() else 0
-        self.offset, self.begun = 0, True
+        self.offset, self.begun, self.pieced = 0, True, False
 
     def _continue(self) -> None:
         """The next chunk."""
@@ -229,7 +231,9 @@ class Upload:
             if response.status_code >= httpx.codes.BAD_REQUEST:
                 why = said(response)
                 if "DIGEST_INVALID" in why:
-                    raise self._other(f"the registry got other bytes than those of {self.blob.digest}{why}")
+                    if not self.pieced:
+                        raise self._other(f"the registry got other bytes than those of {self.blob.digest}{why}")
+                    self.location = ""  # once more from the beginning, which tells
                 raise AgainError(f"the registry has lost the upload: {response.status_code}{why}")
             self._confirmed(response)
 
