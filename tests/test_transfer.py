@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +127,22 @@ def test_an_image_is_copied_by_its_tag(toy: Toy, work: Project) -> None:
         assert other.blobs == toy.blobs
         assert str(sent).startswith(f"{other.host}/{REPOSITORY}:two {sent.pushed.digest}: 2 sent, 0.0 MB; every byte")
     assert sorted(path.name for path in work.store.blobs.iterdir()) == kept
+
+
+def test_nothing_is_collected_while_an_image_is_copied(toy: Toy, work: Project) -> None:
+    """What is noted of uploads that may break off lies in the cache."""
+    digest, lock = toy.add(DATA), work.home.locks / "use.lock"
+    layer = json.loads(toy.manifests[digest][1])["layers"][0]["digest"]
+    toy.faults[layer] = ["stall"]
+    with toyregistry.serving() as other, ThreadPoolExecutor(1) as pool:
+        done = pool.submit(transfer.copy, work, toy.at(digest), f"{other.host}/{REPOSITORY}:one")
+        assert toy.stalled.wait(60)
+        with lock.open() as handle:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            toy.stall.set()
+            assert done.result().pushed.digest == digest
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_what_is_not_built_is_not_pushed(toy: Toy, work: Project) -> None:

@@ -130,9 +130,9 @@ def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (),
     environment, notes = project.environment, project.store.uploads
     destination(to)  # told before anybody is asked
     exact = pinned(source, environment=environment, plain=plain)
-    return _seen(
-        project, copying.copy(exact, to, environment=environment, plain=plain, notes=notes), plain, whole=whole
-    )
+    with project.home.lock("use", shared=True):  # notes on uploads would be collected
+        copied = copying.copy(exact, to, environment=environment, plain=plain, notes=notes)
+    return _seen(project, copied, plain, whole=whole)
 
 
 def _looking(*, whole: bool) -> AbstractContextManager[None]:

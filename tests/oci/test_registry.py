@@ -380,15 +380,15 @@ class Endless(httpx.SyncByteStream):
             yield bytes(1 << 20)
 
 
-def test_what_a_redirect_says_is_not_read(tmp_path: Path) -> None:
-    """Only where it leads: its body would be kept in memory, and may have no end."""
+def test_what_a_redirect_says_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """Only where it leads counts: its body would be kept in memory, and may have no end."""
     body = Endless()
     answers = {
         "one.example": httpx.Response(307, headers={"Location": "https://two.example/"}, stream=body),
         "two.example": httpx.Response(404),
     }
     seen, error = asked_of(answers, tmp_path / "none")
-    assert ([host for host, _ in seen], body.read) == (["one.example", "two.example"], 0)
+    assert ([host for host, _ in seen], body.read) == (["one.example", "two.example"], 1 << 20)
     assert "404" in str(error)
 
 

@@ -16,7 +16,7 @@ from torchkiln import network
 from torchkiln.errors import FetchError
 from torchkiln.oci import account as accounts
 from torchkiln.oci import challenge as challenges
-from torchkiln.oci.answer import LARGEST_MANIFEST, AgainError, bounded, parsed, patience, refusal, unreached
+from torchkiln.oci.answer import LARGEST_MANIFEST, SAID, AgainError, bounded, parsed, patience, refusal, unreached
 from torchkiln.oci.reference import LOOPBACK
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Session:
     def _sent(self, request: httpx.Request) -> Iterator[httpx.Response]:
         """The answer to a request, where redirects lead if it only asks; each is looked at before it is followed.
 
-        What a redirect says besides is not read: it may have no end.
+        What a redirect says besides may have no end; if it is short it is read, so that the connection is of use again.
         """
         for _ in range(MOST_HOPS):
             self.secure(request.url)
@@ -145,6 +145,8 @@ class Session:
                 if request.method not in {"GET", "HEAD"} or response.next_request is None:
                     yield response
                     return
+                if not response.is_stream_consumed:
+                    network.bounded(response.iter_raw(), SAID)
                 request = response.next_request
         raise httpx.TooManyRedirects("Exceeded maximum allowed redirects.", request=request)
 
