@@ -63,6 +63,13 @@ def test_modules_are_what_lands_in_site_packages(tmp_path: Path) -> None:
     assert found[2].member == "toy-1.0.data/purelib/extra/__init__.py"
 
 
+def test_a_module_of_any_size_is_not_compiled(tmp_path: Path) -> None:
+    """A few kilobytes of a wheel may inflate to gigabytes of source, and compiling takes many times as much."""
+    fits, more = b"#" * bytecode.LARGEST, b"#" * (bytecode.LARGEST + 1)
+    (module,) = bytecode.modules([make_wheel(tmp_path, files={"toy/fits.py": fits, "toy/more.py": more})])
+    assert module.path == f"{SITE}/toy/fits.py"
+
+
 def test_names(tmp_path: Path) -> None:
     """The .pyc lies beside its source, tracebacks show the path that sys.path has."""
     (module,) = bytecode.modules([make_wheel(tmp_path, files={"toy/__init__.py": ""})])

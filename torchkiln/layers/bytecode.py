@@ -32,12 +32,15 @@ if TYPE_CHECKING:
 
     from torchkiln.home import Home
     from torchkiln.layers.archive import Content
+    from torchkiln.layers.install import File
     from torchkiln.oci.image import Layer
     from torchkiln.oci.store import Store
     from torchkiln.specs import BytecodeSpec
 
 PORTION = 400
 """Modules compiled by one process; changing it changes the layers' bytes, so it needs a new BytecodeSpec.FORMAT."""
+LARGEST = 16 << 20
+"""Bytes of a module that is compiled, which takes many times as much memory; a larger one stays without bytecode."""
 COMPILER = Path(__file__).with_name("compiler.py")
 _SIZE = struct.Struct("<Q")
 
@@ -153,14 +156,15 @@ def modules(wheels: Iterable[Path]) -> list[Module]:
     for path in wheels:
         with members.opened(path) as wheel:
             for file in install.install(wheel).files:
-                if isinstance(file.content, members.Member) and _is_module(file.path):
+                if isinstance(file.content, members.Member) and _is_module(file):
                     found.setdefault(file.path, Module(wheel=path, member=file.content.name, path=file.path))
     ordered = {path: number for number, path in enumerate(dict.fromkeys(module.wheel for module in found.values()))}
     return sorted(found.values(), key=lambda module: (ordered[module.wheel], order(module.path)))
 
 
-def _is_module(path: str) -> bool:
-    return path.startswith(f"{install.SITE}/") and path.endswith(".py") and "/__pycache__/" not in path
+def _is_module(file: File) -> bool:
+    inside = file.path.startswith(f"{install.SITE}/") and "/__pycache__/" not in file.path
+    return inside and file.path.endswith(".py") and file.size <= LARGEST
 
 
 def _portions(found: Sequence[Module]) -> Iterator[tuple[Module, ...]]:
