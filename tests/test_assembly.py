@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 from tests import assembling, loopback, toyregistry, toys
 from tests.assembling import BASE
 from torchkiln import assembly
+from torchkiln.assembly.arrival import Arrivals
+from torchkiln.assembly.stages import Stages
 from torchkiln.errors import ConflictError, HashMismatchError, LayerMismatchError, LockError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.lock import baselock, layerlock, lockfile
@@ -23,7 +27,6 @@ from torchkiln.specs import BaseSpec, BytecodeSpec, WheelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.assembling import Row
     from tests.loopback import Index
@@ -85,6 +88,24 @@ def test_no_layer_waits_for_wheels_that_are_not_in_it(home: Home, tmp_path: Path
     assert sorted(handed) == sorted(spec.title for spec in plan.layers)
     assert [layer.title for layer in image.layers] == [spec.title for spec in row.plan.layers]
     assert {"fetch", "wheels to layers", "bytecode"} <= row.stages.keys()
+
+
+def test_a_wheel_may_come_twice_at_once(home: Home, tmp_path: Path) -> None:
+    """Fetched for two who need it, each with others: whoever is second finds it there already, at whatever instant."""
+
+    class Late(Future[Path]):
+        """One that comes right after it was asked whether it has."""
+
+        def done(self) -> bool:
+            return False
+
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    (pin,) = row.lock.pins
+    coming = Late()
+    wheels = Arrivals(project=row.project, lock=row.lock, stages=Stages(seconds={}), coming={pin.sha256: coming})
+    for _ in range(2):
+        wheels.run()
+    assert coming.result() == wheels.of([pin])[pin.sha256] == home.wheel(pin.sha256, pin.filename)
 
 
 def test_a_layer_is_in_the_registry_before_the_last_wheel_is_here(home: Home, tmp_path: Path, index: Index) -> None:

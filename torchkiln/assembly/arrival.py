@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ class Arrivals:
             self._fetched([pin for pin in self.lock.pins if pin.sha256 in self.coming])
         except BaseException as error:  # noqa: BLE001  raised where the wheel is waited for
             for wheel in self.coming.values():
-                if not wheel.done():
+                with suppress(InvalidStateError):  # it came
                     wheel.set_exception(error)
 
     def _fetched(self, pins: Iterable[Pin]) -> Mapping[str, Path]:
@@ -59,8 +59,9 @@ class Arrivals:
             )
 
     def _arrived(self, pin: Pin, path: Path) -> None:
-        if pin.sha256 in self.coming and not self.coming[pin.sha256].done():
-            self.coming[pin.sha256].set_result(path)
+        if pin.sha256 in self.coming:
+            with suppress(InvalidStateError):  # another thread, that needed others too, had it at the same time
+                self.coming[pin.sha256].set_result(path)
 
 
 @contextmanager
