@@ -14,7 +14,8 @@ from tests.toyregistry import Toy, tar
 from tests.toys import unpacked
 from torchkiln import plan, specs
 from torchkiln.errors import BaseError, LockError, PlanError, StaleLockError
-from torchkiln.layers.base import foreign, recipe, registry
+from torchkiln.inspect.listing import Entry
+from torchkiln.layers.base import foreign, recipe, registry, survey
 from torchkiln.lock import baselock, rows
 from torchkiln.matrix.target import Accelerator, Base, Flavour, Gpu, Release, Target
 from torchkiln.oci.pull import pull
@@ -117,6 +118,22 @@ def test_an_image_that_holds_everything_becomes_a_base(home: Home, toy: Toy) -> 
     assert build(home, base, locked) == made
 
 
+def test_what_a_package_database_leaves_out_is_not_installed(home: Home, toy: Toy) -> None:
+    """Others wrote it: a paragraph without a version ends nothing, and names no package."""
+    status = b"Package: lost\nStatus: install ok installed\n\nStatus: install ok installed\nVersion: 1\n"
+    base = at(toy, {**FILES, "var/lib/dpkg/status": status})
+    assert lock(home, base).python == "3.11.2"
+    with pytest.raises(BaseError, match="there is no lost"):
+        lock(home, replace(base, packages=("lost",)))
+
+
+def test_a_link_longer_than_any_path_leads_nowhere() -> None:
+    """The kernel makes none (symlink(2), ENAMETOOLONG), and following one would take as long as its author likes."""
+    tree = {"b": Entry("b", "file", 0o644, 0)}
+    for count, found in ((2000, "b"), (2050, "")):
+        assert survey.real({**tree, "a": Entry("a", "symlink", 0o777, 0, "./" * count + "b")}, "a") == found
+
+
 def test_a_user_torch_that_fits_stays(home: Home, toy: Toy) -> None:
     """A base that was made from one of ours is not given the user twice."""
     rows_ = b"root:x:0:0::/root:/bin/sh\ntorch:x:1000:0:torch:/home/torch:/bin/bash\n"
@@ -193,6 +210,7 @@ WITHOUT: Mapping[str, tuple[Mapping[str, bytes | str | None], str]] = {
         "glibc 2.31, the row says 2.36",
     ),
     "passwd": ({"etc/passwd": None}, "there is no /etc/passwd"),
+    "torch with no number": ({"etc/passwd": b"torch\n"}, "torch has uid none and gid none"),
     "torch with another number": ({"etc/passwd": b"torch:x:1001:0::/:/bin/sh\n"}, "torch has uid 1001 and gid 0"),
     "a venv": ({"opt/venv/": b""}, "/opt/venv is there already"),
     "a link on our way": ({"opt": "srv"}, "/opt is a symlink, not a folder"),

@@ -148,7 +148,7 @@ def real(tree: Mapping[str, Entry], path: str) -> str:
             done.append(part)
             continue
         links += 1
-        if links > LINKS:
+        if links > LINKS or len(entry.link) > content.LONGEST_PATH:
             return ""
         done = [] if entry.link.startswith("/") else done
         left = [*(step for step in entry.link.split("/") if step), *left]
@@ -227,7 +227,8 @@ def _library(survey: Survey, base: Base) -> Iterable[str]:
 
 
 def _user(survey: Survey) -> Iterable[str]:
-    rows = [line.split(":") for line in survey.text(PASSWD).decode(errors="replace").splitlines()]
+    lines = survey.text(PASSWD).decode(errors="replace").splitlines()
+    rows = [[name, *values, "none", "none", "none"] for name, *values in (line.split(":") for line in lines)]
     if not rows:
         yield f"there is no /{PASSWD}"
     yield from (

@@ -103,7 +103,8 @@ def packages_of(store: Store, layer: Layer) -> tuple[tuple[str, str], ...]:
 
 def installed(status: str) -> tuple[tuple[str, str], ...]:
     """(name, version) of the installed packages of a dpkg status file (deb822(5)), sorted."""
-    return tuple(sorted((fields["Package"], fields["Version"]) for fields in _installed(status)))
+    named = (fields for fields in _installed(status) if {"Package", "Version"} <= fields.keys())
+    return tuple(sorted((fields["Package"], fields["Version"]) for fields in named))
 
 
 def _installed(status: str) -> Iterator[dict[str, str]]:
