@@ -238,6 +238,22 @@ def test_what_is_sent_anew_is_sent_whatever_breaks(
     assert whole(toy, image)
 
 
+def test_a_blob_that_the_registry_collects_meanwhile_is_sent_by_another_run(toy: Toy, store: Store) -> None:
+    """Its manifest is refused, so nothing names less than all; the remedy is no other name."""
+    image = imaged(store, SMALL)
+    with begun(toy, store) as pusher:
+        pusher.offer(image.layers[0])
+        pusher.delivery.wait()
+        toy.blobs.clear()
+        with pytest.raises(PushError, match="BLOB_UNKNOWN") as raised:
+            pusher.finish(image)
+    assert raised.value.remedy.startswith("run it again")
+    assert untagged(toy)
+    with begun(toy, store) as pusher:
+        pusher.finish(image)
+    assert whole(toy, image)
+
+
 def test_a_failure_is_told_to_whoever_offers_next(toy: Toy, store: Store) -> None:
     """A build need not go on to its end for a registry that refuses."""
     image = imaged(store, SMALL, LARGE)
