@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -69,3 +70,24 @@ def test_lock_of_a_killed_process_is_free(home: homes.Home, tmp_path: Path) -> N
         pass
     holder.join()
     holder.close()
+
+
+def test_who_waits_for_a_lock_says_so(home: homes.Home, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another build may take minutes, and silence looks like a fault."""
+
+    def wait() -> None:
+        with home.lock("busy"):
+            pass
+
+    with home.lock("busy"):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        said = ""
+        while "waiting for another program" not in said:
+            said += capsys.readouterr().err
+            time.sleep(0.01)
+    waiting.join()
+    assert str(home.root) in said
+    with home.lock("busy"):
+        pass
+    assert not capsys.readouterr().err

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchkiln.console import note
 from torchkiln.errors import HostError
 
 if TYPE_CHECKING:
@@ -98,7 +99,12 @@ class Home:
         """Hold a named lock between processes; the kernel releases it when its owner dies."""
         self.locks.mkdir(parents=True, exist_ok=True)
         with (self.locks / f"{name}.lock").open("a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            try:
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                note(f"waiting for another program that is at work in {self.root} ({name})")
+                fcntl.flock(handle, kind)
             yield
 
 

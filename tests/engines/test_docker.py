@@ -230,7 +230,7 @@ def test_no_engine(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     trees = partial(rootfs.tree, home, store)
     with pytest.raises(EngineError, match="docker does not work here"):
         table.pick("docker", store, trees)
-    with pytest.raises(EngineError, match="no engine 'podman'"):
+    with pytest.raises(UsageError, match="no engine 'podman'"):
         table.pick("podman", store, trees)
     with pytest.raises(ImageError, match="no image reference"):
         table.open_image("http://x", store)

@@ -54,6 +54,13 @@ def test_a_file_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
         boundarylock.read(tmp_path / "bad")
 
 
+def test_a_build_goes_without_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would only have been quicker; the line is told all the same."""
+    (tmp_path / "bad").write_text("garbage\n")
+    assert boundarylock.spared(tmp_path / "bad") == {}
+    assert "'garbage' tells no boundaries" in capsys.readouterr().err
+
+
 def test_the_cache_is_given_what_it_does_not_know(tmp_path: Path) -> None:
     """What it found itself stays; other wheels of the lock are left alone."""
     boundaries.write(tmp_path, ONE, {5: Boundary(80, 1)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 def double(number: int) -> int:
     """A job that succeeds."""
     return number * 2
+
+
+def leave_slowly(number: int) -> int:
+    """Have the worker take its time when it ends."""
+    atexit.register(time.sleep, 0.5)
+    return number
 
 
 def refuse(number: int) -> int:
@@ -147,6 +154,30 @@ from torchkiln.layers import pool
 if __name__ == "__main__":
     dict(pool.each(test_pool.linger, [(sys.argv[1], 1), (sys.argv[1], 2)], workers=2))
 """
+
+
+IDLE = """
+import sys, time
+sys.path.insert(0, ".")
+from pathlib import Path
+from tests.layers import test_pool
+from torchkiln.layers import pool
+if __name__ == "__main__":
+    with pool.started(test_pool.leave_slowly, workers=2) as workers:
+        list(map(lambda job: job.result(), [workers.submit(2), workers.submit(4)]))
+        Path(sys.argv[1], "idle").touch()
+        time.sleep(60)
+"""
+
+
+def test_idle_workers_say_nothing_when_their_parent_is_killed(tmp_path: Path) -> None:
+    """They hear of it twice, by the end of the line and by a signal, and both at once is no error."""
+    script = tmp_path / "program.py"
+    script.write_text(IDLE)
+    started = process.start([sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": "."})
+    _until((tmp_path / "idle").exists, started)
+    started.kill()
+    assert started.communicate(timeout=30) == (b"", b"")
 
 
 def parent(folder: Path) -> Popen[bytes]:

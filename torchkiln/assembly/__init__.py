@@ -58,7 +58,7 @@ def assemble(
             remote={} if verify else remote,
             verify=verify,
             compression=plan.compression,
-            boundaries=boundarylock.read(project.boundary_lock),
+            boundaries=boundarylock.spared(project.boundary_lock),
         )
         layers: dict[int, tuple[LayerSpec, Layer]] = {}  # by place: an image that others made may hold one layer twice
         with together.evicting(project, lock):

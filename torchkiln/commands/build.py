@@ -91,7 +91,7 @@ def build(
         built.append(one)
         if not json:
             show_report(one.report)
-            show(f"{row.id} {one.digest} {built_ref(work, one)}")
+            show(f"{row.ref} {one.digest} {built_ref(work, one)}")
         if one.pushed and not json:
             show(f"{one.pushed.name} {one.pushed.digest}: {one.pushed.sent / 1e6:.1f} MB sent")
     if json:

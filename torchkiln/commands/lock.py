@@ -48,6 +48,7 @@ def lock(
 ) -> None:
     """Write images/locks/ for the rows, keeping to what is pinned where it still will do; or check them."""
     from torchkiln import layerlocking, locking
+    from torchkiln.layers import boundarylock
     from torchkiln.lock import audit, difference, layeraudit
     from torchkiln.lock import rows as locks
 
@@ -56,6 +57,7 @@ def lock(
     family = checkout.family()
     if check:
         chosen = selected(family, target, extra_requirements)
+        boundarylock.read(checkout.project().boundary_lock)
         layers_found = layerlocking.audit_layers(checkout.project(), (*family.targets, *chosen))
         found = audit.audit(checkout.LOCKS, family.targets, chosen, orphans=not target)
         show(audit.plain(found))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchkiln.engines import docker
 from torchkiln.engines.docker import Docker
 from torchkiln.engines.sandbox import Sandbox
-from torchkiln.errors import EngineError, ImageError
+from torchkiln.errors import EngineError, ImageError, UsageError
 from torchkiln.oci import load
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ def engines(store: Store, trees: Trees, there: Foreign | None = None) -> tuple[E
 def pick(name: str, store: Store, trees: Trees, there: Foreign | None = None) -> Engine:
     """The engine of that name, or with `auto` the first that works; EngineError says what each lacks.
 
+    UsageError if none is called so.
+
     `trees` is `functools.partial(rootfs.tree, home, store)`: engines lie below rootfs in the import order.
     `there` is an image that came from the Docker engine.
     """
     if name not in NAMES:
-        raise EngineError(f"there is no engine {name!r}", remedy=f"one of {', '.join(NAMES)}")
+        raise UsageError(f"there is no engine {name!r}", remedy=f"one of {', '.join(NAMES)}")
     lacking = {}
     for engine in engines(store, trees, there):
         if name in ("auto", engine.name):

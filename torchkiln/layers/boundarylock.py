@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from torchkiln.console import warn
 from torchkiln.errors import LockError
 from torchkiln.layers import boundaries
 from torchkiln.layers.inflate import Boundary
@@ -50,7 +51,7 @@ def parse(text: str, *, where: str = "boundaries.lock") -> dict[str, Found]:
             raise LockError(
                 f"{line[:120]!r} tells no boundaries",
                 where=where,
-                remedy="git restore the file, or delete that line: builds are only slower without",
+                remedy="git restore the file, or delete that line",
             )
     return wheels
 
@@ -64,6 +65,15 @@ def read(path: Path) -> Mapping[str, Found]:
     except (OSError, UnicodeDecodeError) as error:
         remedy = "git restore the file and make it readable"
         raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=remedy) from error
+
+
+def spared(path: Path) -> Mapping[str, Found]:
+    """The same for a build, which goes without them rather than fail."""
+    try:
+        return read(path)
+    except LockError as error:
+        warn(f"{error}; without it more is inflated")
+        return {}
 
 
 def give(folder: Path, locked: Mapping[str, Found], wheels: Collection[str]) -> None:

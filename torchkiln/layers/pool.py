@@ -188,6 +188,13 @@ def _serve(connection: Connection[Any, Any], function: Callable[..., Any], paren
     if os.getppid() != parent:
         return
     connection.send(None)
+    try:
+        _answer_all(connection, function)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to clean up, and no handler may raise at exit
+
+
+def _answer_all(connection: Connection[Any, Any], function: Callable[..., Any]) -> None:
     while True:
         try:
             job = connection.recv()

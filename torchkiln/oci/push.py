@@ -102,7 +102,11 @@ class Pusher:
         missing = [blob.digest for blob in blobs if not self.source and not self.store.has(blob)]
         if missing:
             what = f"{len(missing)} layers are missing: {', '.join(missing[:3])}"
-            raise StoreError(what, where=str(self.store.root), remedy="build the target again")
+            raise StoreError(
+                what,
+                where=str(self.store.root),
+                remedy="./inv build --target ID makes what is missing, or brings it with --from HOST/REPOSITORY",
+            )
 
     def _read(self, blob: Descriptor) -> Read:
         if self.source and not self.store.has(blob):

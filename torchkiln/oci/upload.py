@@ -244,7 +244,7 @@ class Upload:
             raise self._other(f"the registry took {self.blob.digest} for {found[:100]}")
 
     def _other(self, what: str) -> HashMismatchError:
-        remedy = "./inv verify says whether the blob is damaged here; if not, find out what lies on the way"
+        remedy = "./inv verify --target ID says whether the blob is damaged here; if not, find out what lies on the way"
         return HashMismatchError(what, where=self.registry.where, remedy=remedy)
 
     def _located(self, response: httpx.Response, before: str) -> None:
