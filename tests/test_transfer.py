@@ -195,6 +195,18 @@ def test_a_registry_that_keeps_a_damaged_blob_is_told(toy: Toy, work: Project, f
     with pytest.raises(VerifyError, match=digests.of_bytes(DATA)) as raised:
         transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one", whole=whole)
     assert "storage is damaged" in raised.value.remedy
+    assert "one" not in toy.manifests  # nobody is led to it
+
+
+def test_a_copy_is_looked_at_before_its_tag(toy: Toy, work: Project) -> None:
+    """What is another blob there than the image says gets no name."""
+    made(work)
+    sent = transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one")
+    with toyregistry.serving() as other:
+        other.blobs[digests.of_bytes(DATA)] = bytes(len(DATA))
+        with pytest.raises(VerifyError, match=digests.of_bytes(DATA)):
+            transfer.copy(work, sent.reference, f"{other.host}/{REPOSITORY}:two", whole=True)
+        assert "two" not in other.manifests
 
 
 def test_an_image_of_which_nothing_is_known_is_pushed_without_an_index(

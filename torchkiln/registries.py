@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchkiln import composition
 from torchkiln.oci import remote as remotes
 from torchkiln.oci import served
+from torchkiln.oci.image import MANIFEST_TYPE, manifest_bytes
 from torchkiln.oci.push import pushing
 
 if TYPE_CHECKING:
@@ -51,13 +52,14 @@ def distrust(pusher: Pusher | None, remote: Remote) -> None:
 def finish(
     project: Project, pusher: Pusher, plan: ImagePlan, image: Image, lock: Lock, *, plain: Sequence[str], whole: bool
 ) -> Pushed:
-    """Wait for the last layer, set the tag, look at what the registry serves then, and index the layers by key.
+    """Wait for the last layer, look at what the registry serves, set the tag, and index the layers by key.
 
-    Of what was sent anew every byte is read.
+    Of what was sent anew every byte is read. VerifyError for what is not as it was sent: then there is no tag.
     """
-    pushed = pusher.finish(image)
+    pushed = pusher.send(image)
     exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
     seen = served.look(exact, environment=project.environment, plain=plain, whole=whole, read=pusher.anew)
     served.held(seen, exact, served.KEPT if seen.wrong.keys() & pusher.anew else served.AGAIN)
+    pusher.tag(manifest_bytes(image), MANIFEST_TYPE)
     composition.index(pusher.delivery.registry, plan, image, lock)
     return pushed

@@ -21,7 +21,6 @@ from torchkiln.oci.reference import destination
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from contextlib import AbstractContextManager
 
     from torchkiln.matrix.target import Target
     from torchkiln.oci.digest import Digest
@@ -83,29 +82,30 @@ class Received:
 
 
 def push(project: Project, target: Target, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
-    """Put the built image of a row at `HOST/REPOSITORY[:TAG]`, then ask for its sizes there, or for all of it.
+    """Put the built image of a row at `HOST/REPOSITORY[:TAG]`; it is looked at before the tag: sizes, or all of it.
 
-    What is damaged there is sent again; VerifyError if that doesn't help. Its layers are indexed for `build --from`.
+    What is damaged there is sent again; VerifyError if that doesn't help: then there is no tag. Its layers are indexed
+    for `build --from`.
     """
-    store, environment = project.store, project.environment
     with project.home.lock("use", shared=True), step(f"push {target.ref}"):
         found = finished.manifest_of(project, target)
         finished.hold_lock(project, target)
-        manifest = store.read(found.digest)
-        with pushing(to, store, environment=environment, plain=plain) as pusher:
+        manifest = project.store.read(found.digest)
+        with pushing(to, project.store, environment=project.environment, plain=plain) as pusher:
             pushed = pusher.put(manifest, found.media_type)
-            _index(project, target, pusher.delivery.registry, manifest)
-        with _looking(whole=whole):
-            seen = served.look(_exact(pushed), environment=environment, plain=plain, whole=whole)
+        seen = _looked(project, pushed, plain, whole=whole)
         anew = {digest: why for digest, why in seen.wrong.items() if pushed.blobs.get(digest) != "sent"}
         if anew:
             warn(f"damaged there, and sent again: {'; '.join(anew.values())}")
-            with pushing(to, store, environment=environment, plain=plain) as pusher:
+        with pushing(to, project.store, environment=project.environment, plain=plain) as pusher:
+            if anew:
                 pusher.anew.update(anew)
                 pushed = pusher.put(manifest, found.media_type)
-            with _looking(whole=whole):
-                seen = served.look(_exact(pushed), environment=environment, plain=plain, whole=whole)
-    return Sent(pushed=pushed, served=served.held(seen, _exact(pushed), served.KEPT))
+                seen = _looked(project, pushed, plain, whole=whole)
+            served.held(seen, _exact(pushed), served.KEPT)
+            pusher.tag(manifest, found.media_type)
+            _index(project, target, pusher.delivery.registry, manifest)
+    return Sent(pushed=pushed, served=seen)
 
 
 def _index(project: Project, target: Target, registry: Registry, manifest: bytes) -> None:
@@ -130,23 +130,24 @@ def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (),
     environment, notes = project.environment, project.store.uploads
     destination(to)  # told before anybody is asked
     exact = pinned(source, environment=environment, plain=plain)
+    looked: list[Served] = []
+
+    def accept(copied: Pushed) -> None:
+        looked.append(served.held(_looked(project, copied, plain, whole=whole), _exact(copied)))
+
     with project.home.lock("use", shared=True):  # notes on uploads would be collected
-        copied = copying.copy(exact, to, environment=environment, plain=plain, notes=notes)
-    return _seen(project, copied, plain, whole=whole)
+        copied = copying.copy(exact, to, environment=environment, plain=plain, notes=notes, accept=accept)
+    return Sent(pushed=copied, served=looked[-1])
 
 
-def _looking(*, whole: bool) -> AbstractContextManager[None]:
-    return step("read it all again" if whole else "ask for the sizes")
+def _looked(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bool) -> Served:
+    """What the registry serves, by digest."""
+    with step("read it all again" if whole else "ask for the sizes"):
+        return served.look(_exact(pushed), environment=project.environment, plain=plain, whole=whole)
 
 
 def _exact(pushed: Pushed) -> str:
     return f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
-
-
-def _seen(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bool) -> Sent:
-    with _looking(whole=whole):
-        seen = served.check(_exact(pushed), environment=project.environment, plain=plain, whole=whole)
-    return Sent(pushed=pushed, served=seen)
 
 
 def pull(project: Project, source: str, *, name: str = "", plain: Collection[str] = ()) -> Received:

@@ -31,7 +31,8 @@ def toy() -> Iterator[Toy]:
 
 def checked(toy: Toy, digest: str, *, whole: bool) -> Served:
     """What a look at it gives."""
-    return served.check(toy.at(digest), environment={"NETRC": "/nonexistent"}, whole=whole)
+    seen = served.look(toy.at(digest), environment={"NETRC": "/nonexistent"}, whole=whole)
+    return served.held(seen, toy.at(digest))
 
 
 @pytest.mark.parametrize("whole", [False, True])

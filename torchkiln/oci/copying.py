@@ -19,7 +19,7 @@ from torchkiln.oci.registry import INDEX_TYPES, MANIFEST_TYPES, connected
 from torchkiln.oci.upload import CHUNK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from torchkiln.oci.delivery import Delivery, Sleep
@@ -43,11 +43,13 @@ def copy(
     sleep: Sleep | None = None,
     chunk: int = CHUNK,
     notes: Path | None = None,
+    accept: Callable[[Pushed], None] = lambda _: None,
 ) -> Pushed:
     """Put the image or index at `HOST/REPOSITORY@sha256:…` at `HOST/REPOSITORY[:TAG]`, byte for byte.
 
     Blobs are streamed; within one registry they are mounted if it allows that. In the folder `notes` stands where
-    uploads broke off. Otherwise as `push`.
+    uploads broke off. `accept` hears of it when all is there but the tag: what it raises leaves none. Otherwise as
+    `push`.
     """
     origin, place = parse(source), at(to, plain)
     origin = replace(origin, plain=origin.host in plain)
@@ -68,8 +70,10 @@ def copy(
             if child_type in MANIFEST_TYPES:
                 done = _deliver(old, delivery, documents.manifest(child))
             name(delivery.registry, digests.of_bytes(child), child, child_type)
+        copied = pushed(place, origin.digest, done)
+        accept(copied)
         name(delivery.registry, place.tag, data, media_type)
-    return pushed(place, origin.digest, done)
+    return copied
 
 
 def _deliver(old: Registry, delivery: Delivery, manifest: Manifest) -> list[tuple[Descriptor, How]]:

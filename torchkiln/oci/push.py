@@ -83,20 +83,29 @@ class Pusher:
 
         StoreError before anything more is sent if a layer is nowhere.
         """
+        pushed = self.send(image)
+        self.tag(manifest_bytes(image), MANIFEST_TYPE)
+        return pushed
+
+    def send(self, image: Image) -> Pushed:
+        """As `finish`, but for the tag: it can be looked at by its digest before anybody is led to it."""
         self.store.put(config_bytes(image), CONFIG_TYPE)
         return self.put(manifest_bytes(image), MANIFEST_TYPE)
 
     def put(self, manifest: bytes, media_type: str) -> Pushed:
-        """As `finish`, for an image that is known by its manifest: that is put there byte for byte."""
+        """As `send`, for an image that is known by its manifest: that is put there byte for byte."""
         listed = documents.manifest(manifest)
         blobs = sorted((*listed.layers, listed.config), key=lambda blob: -blob.size)
         self._complete(blobs)
         for blob in blobs:
             self.delivery.submit(blob, self._read(blob), anew=blob.digest in self.anew)
         done, digest = self.delivery.wait(), digests.of_bytes(manifest)
-        for each in (digest, self.place.tag):
-            name(self.delivery.registry, each, manifest, media_type)
+        name(self.delivery.registry, digest, manifest, media_type)
         return pushed(self.place, digest, done)
+
+    def tag(self, manifest: bytes, media_type: str) -> None:
+        """Let the tag name what was sent."""
+        name(self.delivery.registry, self.place.tag, manifest, media_type)
 
     def _complete(self, blobs: Sequence[Descriptor]) -> None:
         missing = [blob.digest for blob in blobs if not self.source and not self.store.has(blob)]

@@ -36,17 +36,8 @@ KEPT = (
 )
 
 
-def check(text: str, *, environment: Mapping[str, str], plain: Collection[str] = (), whole: bool = False) -> Served:
-    """Hold what is at `HOST/REPOSITORY@sha256:…` against its manifest, or each manifest of an index.
-
-    Manifests are read and hashed; of blobs the registry is asked for the sizes, or with `whole` for all bytes.
-    VerifyError names every blob that is not as stated; FetchError if the registry can't be asked.
-    """
-    return held(look(text, environment=environment, plain=plain, whole=whole), text)
-
-
 def held(found: Served, where: str, remedy: str = AGAIN) -> Served:
-    """VerifyError if anything is wrong."""
+    """VerifyError that names every blob that is not as stated."""
     if found.wrong:
         raise VerifyError("\n".join(found.wrong.values()), where=where, remedy=remedy)
     return found
@@ -60,7 +51,11 @@ def look(
     whole: bool = False,
     read: Collection[Digest] = (),
 ) -> Served:
-    """As `check`, but what is wrong is no error; of the blobs of `read` it is all bytes in any case."""
+    """Hold what is at `HOST/REPOSITORY@sha256:…` against its manifest, or each manifest of an index.
+
+    Manifests are read and hashed; of blobs the registry is asked for the sizes, or with `whole`, and for the blobs of
+    `read` in any case, for all bytes. FetchError if the registry can't be asked.
+    """
     reference = parse(text)
     with connected(replace(reference, plain=reference.host in plain), environment) as registry:
         blobs = list(_listed(registry, reference.digest).values())
