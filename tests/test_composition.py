@@ -246,6 +246,26 @@ def test_an_image_that_was_built_here_is_indexed_when_it_is_pushed(shop: Shop) -
     assert composition.recalled(other.project, other.plan, other.lock, blobs) is None
 
 
+def test_a_layer_that_holds_nothing_is_found_too(tmp_path: Path) -> None:
+    """Bytecode of a wheel without modules: no image has it, and no lock; the wheel isn't fetched to find that out."""
+    path = toys.make_wheel(tmp_path, "one", files={"one.pyi": "x: int\n"})
+    own = homes.prepare(homes.Home(tmp_path / "own"))
+    row = assembling.row(own, tmp_path, [toys.pin(path)], {"TORCHKILN_FIND_LINKS": str(tmp_path)})
+    plan, image = row.assemble()
+    assert len(plan.layers) < len(row.plan.layers)
+    with (
+        toyregistry.serving() as toy,
+        pushing(f"{toy.host}/{REPOSITORY}:one", row.project.store, environment=NOBODY) as pusher,
+    ):
+        pusher.finish(image)
+        composition.index(pusher.delivery.registry, plan, image, row.lock, composition.empty(row.project, row.plan))
+        path.unlink()
+        shop = Shop(toy=toy, row=row, plan=plan, image=image, root=tmp_path)
+        other = shop.elsewhere()
+        assert manifest_descriptor(composed(shop, other)) == manifest_descriptor(image)
+        assert other.stages == {}
+
+
 def test_a_stage_is_told_once(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     """What others have measured is told by them."""
     row = shop.elsewhere(*NAMES)

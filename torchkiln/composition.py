@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from torchkiln.assembly import bases, put_together, together
@@ -9,10 +11,11 @@ from torchkiln.console import note, step, warn
 from torchkiln.lock import layerlock
 from torchkiln.oci import layerindex
 from torchkiln.oci.image import recorded
+from torchkiln.oci.upload import send
 from torchkiln.specs import AdoptionSpec, BytecodeSpec, EnvironmentSpec, ForeignSpec, SuiteSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from torchkiln.lock.lockfile import Lock
     from torchkiln.oci.image import Descriptor, Image, Layer
@@ -105,16 +108,44 @@ def recalled(
     return (plan, image) if same else None
 
 
-def index(registry: Registry, plan: ImagePlan, image: Image, lock: Lock) -> None:
+def empty(project: Project, plan: ImagePlan) -> dict[str, tuple[Layer, bytes]]:
+    """Layers of a plan by key that turned out to hold nothing, as far as they are here, and their blobs.
+
+    No image has them, but whoever does not know would have to fetch their wheels to find out.
+    """
+    layers = {
+        key: recorded(project.home.lookup(key)) or recorded(project.home.lookup(spec.key)) for key, spec in _keyed(plan)
+    }
+    return {
+        key: (layer, project.store.read(layer.descriptor.digest))
+        for key, layer in layers.items()
+        if layer and layer.empty and project.store.has(layer.descriptor)
+    }
+
+
+def index(
+    registry: Registry,
+    plan: ImagePlan,
+    image: Image,
+    lock: Lock,
+    nothing: Mapping[str, tuple[Layer, bytes]] = MappingProxyType({}),
+) -> None:
     """Let the repository that an image was pushed to name its layers by their keys, for other machines to compose from.
 
-    An index that can't be written is told, and no error: the image is there, and whole.
+    `nothing` are the layers that are `empty`. An index that can't be written is told, and no error: the image is
+    there, and whole.
     """
-    layers = dict(zip(plan.keys, image.layers, strict=True))
+    layers = dict(zip(plan.keys, image.layers, strict=True)) | {key: layer for key, (layer, _) in nothing.items()}
     try:
+        for layer, blob in nothing.values():
+            send(registry, layer.descriptor, partial(_stretch, blob))
         layerindex.record_all(registry, layers | {together.key(plan, lock): image.layers[-1]})
     except registry.failure as error:
         warn(f"the image is there, but not the index of its layers, which `build --from` finds them by: {error}")
+
+
+def _stretch(blob: bytes, start: int, stop: int) -> Iterator[bytes]:
+    yield blob[start:stop]
 
 
 def _compared(project: Project, plan: ImagePlan, lock: Lock, registry: Registry) -> None:

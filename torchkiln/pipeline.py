@@ -81,7 +81,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
         lock, packages = planning.locked(project, target)
         registries.ask(project, pusher, wishes.origin, plain=wishes.plain)
         packages = userlands.settle(project, target, packages, frozen=wishes.frozen)
-        plan = planning.planned_from(project, target, lock, packages)
+        planned = plan = planning.planned_from(project, target, lock, packages)
         here = engine is not None or not wishes.push
         there: Mapping[str, Layer] = {}
         if wishes.origin:
@@ -111,7 +111,8 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
                 report = _validated(project, target, lock, subject, engine)
         if pusher and _may_be_named(report, wishes):
             with step("push", stages):
-                pushed = registries.finish(project, pusher, plan, image, lock, plain=wishes.plain, whole=wishes.verify)
+                made_of = (planned, plan, image, lock)
+                pushed = registries.finish(project, pusher, made_of, plain=wishes.plain, whole=wishes.verify)
     return Built(
         target=target,
         plan=plan,

@@ -50,16 +50,23 @@ def distrust(pusher: Pusher | None, remote: Remote) -> None:
 
 
 def finish(
-    project: Project, pusher: Pusher, plan: ImagePlan, image: Image, lock: Lock, *, plain: Sequence[str], whole: bool
+    project: Project,
+    pusher: Pusher,
+    made: tuple[ImagePlan, ImagePlan, Image, Lock],
+    *,
+    plain: Sequence[str],
+    whole: bool,
 ) -> Pushed:
     """Wait for the last layer, look at what the registry serves, set the tag, and index the layers by key.
 
     Of what was sent anew every byte is read. VerifyError for what is not as it was sent: then there is no tag.
+    `made` is a plan, the plan as it was carried out, without what turned out empty, the image, and the wheels' lock.
     """
+    planned, plan, image, lock = made
     pushed = pusher.send(image)
     exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
     seen = served.look(exact, environment=project.environment, plain=plain, whole=whole, read=pusher.anew)
     served.held(seen, exact, served.KEPT if seen.wrong.keys() & pusher.anew else served.AGAIN)
     pusher.tag(manifest_bytes(image), MANIFEST_TYPE)
-    composition.index(pusher.delivery.registry, plan, image, lock)
+    composition.index(pusher.delivery.registry, plan, image, lock, composition.empty(project, planned))
     return pushed

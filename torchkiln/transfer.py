@@ -122,7 +122,7 @@ def _index(project: Project, target: Target, registry: Registry, manifest: bytes
             f"`build --from` will not find its layers: it isn't known what they were made from; {again} writes an index"
         )
     else:
-        composition.index(registry, *found, lock)
+        composition.index(registry, *found, lock, composition.empty(project, plan))
 
 
 def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (), whole: bool = False) -> Sent:
