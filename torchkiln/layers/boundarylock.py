@@ -13,6 +13,7 @@ from torchkiln.console import warn
 from torchkiln.errors import LockError
 from torchkiln.layers import boundaries
 from torchkiln.layers.inflate import Boundary
+from torchkiln.lock import layerlock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -58,13 +59,7 @@ def parse(text: str, *, where: str = "boundaries.lock") -> dict[str, Found]:
 
 def read(path: Path) -> Mapping[str, Found]:
     """The boundaries in a file, by wheel; none if there is no file, LockError if it cannot be read."""
-    try:
-        return parse(path.read_text(encoding="utf-8"), where=str(path))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        remedy = "git restore the file and make it readable"
-        raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=remedy) from error
+    return parse(layerlock.text(path), where=str(path))
 
 
 def spared(path: Path) -> Mapping[str, Found]:

@@ -75,10 +75,15 @@ def _layer(match: re.Match[str]) -> Layer:
 
 def read(path: Path) -> Mapping[str, Layer]:
     """The layers in a file, by key; none if there is no file, LockError if it cannot be read."""
+    return parse(text(path), where=str(path))
+
+
+def text(path: Path) -> str:
+    """What a file says; nothing if there is none, LockError if it cannot be read."""
     try:
-        return parse(path.read_text(encoding="utf-8"), where=str(path))
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return {}
+        return ""
     except (OSError, UnicodeDecodeError) as error:
         remedy = "git restore the file and make it readable"
         raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=remedy) from error
