@@ -83,8 +83,10 @@ def test_who_waits_for_a_lock_says_so(home: homes.Home, capsys: pytest.CaptureFi
         waiting = threading.Thread(target=wait)
         waiting.start()
         said = ""
-        while "waiting for another program" not in said:
+        for _ in range(1000):
             said += capsys.readouterr().err
+            if "waiting for another program" in said:
+                break
             time.sleep(0.01)
     waiting.join()
     assert str(home.root) in said

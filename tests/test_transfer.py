@@ -65,7 +65,7 @@ def test_what_was_pushed_comes_back_as_it_was(toy: Toy, work: Project, tmp_path:
     """To the byte, by tag and by digest, under the name that it states; the manifest is the one that was built."""
     digest, place = made(work), f"{toy.host}/{REPOSITORY}"
     sent = transfer.push(work, row(), f"{place}:one", whole=whole)
-    assert (sent.pushed.digest, sent.reference) == (digest, f"{place}@{digest}")
+    assert (sent.pushed.digest, sent.pushed.reference) == (digest, f"{place}@{digest}")
     assert sent.to_json()["verified"] == ("bytes" if whole else "sizes")
     assert json.loads(json.dumps(sent.to_json()))["blobs"].keys() == toy.blobs.keys()
     other = Project(root=work.root, home=type(work.home)(tmp_path / "other"), environment=work.environment)
@@ -205,7 +205,7 @@ def test_a_copy_is_looked_at_before_its_tag(toy: Toy, work: Project) -> None:
     with toyregistry.serving() as other:
         other.blobs[digests.of_bytes(DATA)] = bytes(len(DATA))
         with pytest.raises(VerifyError, match=digests.of_bytes(DATA)):
-            transfer.copy(work, sent.reference, f"{other.host}/{REPOSITORY}:two", whole=True)
+            transfer.copy(work, sent.pushed.reference, f"{other.host}/{REPOSITORY}:two", whole=True)
         assert "two" not in other.manifests
 
 

@@ -64,9 +64,8 @@ def finish(
     """
     planned, plan, image, lock = made
     pushed = pusher.send(image)
-    exact = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
-    seen = served.look(exact, environment=project.environment, plain=plain, whole=whole, read=pusher.anew)
-    served.held(seen, exact, served.KEPT if seen.wrong.keys() & pusher.anew else served.AGAIN)
+    seen = served.look(pushed.reference, environment=project.environment, plain=plain, whole=whole, read=pusher.anew)
+    served.held(seen, pushed.reference, served.KEPT if seen.wrong.keys() & pusher.anew else served.AGAIN)
     pusher.tag(manifest_bytes(image), MANIFEST_TYPE)
     composition.index(pusher.delivery.registry, plan, image, lock, composition.empty(project, planned))
     return pushed

@@ -41,17 +41,12 @@ class Sent:
     pushed: Pushed
     served: Served
 
-    @property
-    def reference(self) -> str:
-        """`HOST/REPOSITORY@sha256:…`."""
-        return f"{self.pushed.name.rpartition(':')[0]}@{self.pushed.digest}"
-
     def to_json(self) -> dict[str, Any]:
         """One entry of `push --json` and `copy --json`; other programs rely on it."""
         return {
             "name": self.pushed.name,
             "digest": self.pushed.digest,
-            "reference": self.reference,
+            "reference": self.pushed.reference,
             "sent": self.pushed.sent,
             "blobs": dict(self.pushed.blobs),
             "verified": "bytes" if self.served.read else "sizes",
@@ -102,7 +97,7 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
                 pusher.anew.update(anew)
                 pushed = pusher.put(manifest, found.media_type)
                 seen = _looked(project, pushed, plain, whole=whole)
-            served.held(seen, _exact(pushed), served.KEPT)
+            served.held(seen, pushed.reference, served.KEPT)
             pusher.tag(manifest, found.media_type)
             _index(project, target, pusher.delivery.registry, manifest)
     return Sent(pushed=pushed, served=seen)
@@ -133,7 +128,7 @@ def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (),
     looked: list[Served] = []
 
     def accept(copied: Pushed) -> None:
-        looked.append(served.held(_looked(project, copied, plain, whole=whole), _exact(copied)))
+        looked.append(served.held(_looked(project, copied, plain, whole=whole), copied.reference))
 
     with project.home.lock("use", shared=True):  # notes on uploads would be collected
         copied = copying.copy(exact, to, environment=environment, plain=plain, notes=notes, accept=accept)
@@ -143,11 +138,7 @@ def copy(project: Project, source: str, to: str, *, plain: Collection[str] = (),
 def _looked(project: Project, pushed: Pushed, plain: Collection[str], *, whole: bool) -> Served:
     """What the registry serves, by digest."""
     with step("read it all again" if whole else "ask for the sizes"):
-        return served.look(_exact(pushed), environment=project.environment, plain=plain, whole=whole)
-
-
-def _exact(pushed: Pushed) -> str:
-    return f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
+        return served.look(pushed.reference, environment=project.environment, plain=plain, whole=whole)
 
 
 def pull(project: Project, source: str, *, name: str = "", plain: Collection[str] = ()) -> Received:

@@ -163,10 +163,9 @@ def built_ref(work: Project, built: Built) -> str:
     """Where a built image is, as skopeo has it."""
     if built.here or not built.pushed:
         return f"oci:{work.home.store}:{built.target.ref}"
-    return f"docker://{pushed_json(built.pushed)['reference']}"
+    return f"docker://{built.pushed.reference}"
 
 
 def pushed_json(pushed: Pushed) -> dict[str, Any]:
     """Where a built image is besides, in `build --json`; other programs rely on it."""
-    reference = f"{pushed.name.rpartition(':')[0]}@{pushed.digest}"
-    return {"name": pushed.name, "reference": reference, "sent": pushed.sent, "blobs": dict(pushed.blobs)}
+    return {"name": pushed.name, "reference": pushed.reference, "sent": pushed.sent, "blobs": dict(pushed.blobs)}

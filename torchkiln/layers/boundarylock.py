@@ -67,7 +67,7 @@ def spared(path: Path) -> Mapping[str, Found]:
     try:
         return read(path)
     except LockError as error:
-        warn(f"{error}; without it more is inflated")
+        warn(f"{error.where}: {error.what}; without it more is inflated")
         return {}
 
 

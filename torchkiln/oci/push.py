@@ -51,6 +51,11 @@ class Pushed:
     sent: int
     """Bytes of the blobs that were sent."""
 
+    @property
+    def reference(self) -> str:
+        """`HOST/REPOSITORY@sha256:…`."""
+        return f"{self.name.rpartition(':')[0]}@{self.digest}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pusher:
