@@ -14,11 +14,13 @@ import pytest
 from tests import assembling, loopback, toyregistry, toys
 from tests.assembling import BASE
 from torchkiln import assembly
+from torchkiln.assembly import together
 from torchkiln.assembly.arrival import Arrivals
 from torchkiln.assembly.stages import Stages
 from torchkiln.errors import ConflictError, HashMismatchError, LayerMismatchError, LockError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.lock import baselock, layerlock, lockfile
+from torchkiln.oci import layerindex
 from torchkiln.oci.image import Config, manifest_descriptor
 from torchkiln.oci.push import pushing
 from torchkiln.oci.store import Store
@@ -181,6 +183,25 @@ def test_wheels_that_go_together_on_one_python_are_asked_again_on_another(home: 
     newer = replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")]))
     with pytest.raises(LockError, match="no two is pinned"):
         of_disk(home, tmp_path, one, base=newer).assemble()
+
+
+def test_what_was_found_to_go_together_is_named_by_all_that_was_compared(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheels, the base's Python, where files of wheels lie in layers, and the rule itself."""
+    one, two = toys.make_wheel(tmp_path, "one"), toys.make_wheel(tmp_path, "two")
+    row, more = of_disk(home, tmp_path, one), of_disk(home, tmp_path, one, two)
+    newer = of_disk(
+        home, tmp_path, one, base=replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")]))
+    )
+    keys = [together.key(each.plan, each.lock) for each in (row, more, newer)]
+    for where, what in ((together, "RULE"), (WheelSpec, "FORMAT")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, what, getattr(where, what) + 1)
+            keys.append(together.key(row.plan, row.lock))
+    assert len(set(keys)) == len(keys)
+    assert together.key(row.plan, row.lock) == keys[0]
+    assert all(layerindex.tag(key) for key in keys)
 
 
 def test_wheels_that_write_one_file_are_refused(home: Home, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torchkiln.errors import HashMismatchError, LayerMismatchError, WheelError
 from torchkiln.layers import parts, wheel
 from torchkiln.lock import closure
 from torchkiln.oci import digest as digests
+from torchkiln.oci.image import canonical
 from torchkiln.specs import AdoptionSpec, BaseSpec, WheelSpec
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from torchkiln.lock.lockfile import Lock, Pin
     from torchkiln.plan import ImagePlan
     from torchkiln.project import Project
+
+RULE = 1
+"""Goes up when `held` refuses what it let pass: what was found to go together is asked again."""
 
 
 def known(project: Project, plan: ImagePlan, lock: Lock) -> bool:
@@ -62,8 +66,9 @@ def fit(plan: ImagePlan, lock: Lock, ledger: Ledger, stages: Stages) -> None:
 
 
 def key(plan: ImagePlan, lock: Lock) -> str:
-    """Names what was compared: a lock's wheels, on a base's Python."""
-    return f"together-{_python(plan)}-{lock.digest.removeprefix('sha256:')}"
+    """Names what was compared: a lock's wheels, on a base's Python, as files lie in layers of that format."""
+    compared = digests.of_bytes(canonical([RULE, WheelSpec.FORMAT, lock.digest]))
+    return f"together-{_python(plan)}-{digests.encoded(compared)}"
 
 
 def _python(plan: ImagePlan) -> str:
