@@ -104,6 +104,17 @@ def test_nobody_queues_for_a_token_that_does_not_come(toy: Toy, store: Store) ->
     assert toy.faults["token"] == ["403"] * 9
 
 
+DAMAGED = {
+    "words": '{"location": "/", "least": []}',
+    "elsewhere": '{"location": "http://one.example/upload", "least": 0}',
+    "nowhere": '{"location": "http://one.example:port/", "least": 0}',
+    "number": '{"location": 1, "least": 0}',
+    "endless": '{"location": "https://one.example/", "least": Infinity}',
+    "nested": "[" * 100_000,
+}
+"""Notes that nobody wrote."""
+
+
 def broken(toy: Toy, store: Store, **given: Any) -> Image:  # noqa: ANN401  pushing's own
     """A push that ended amid a large layer, with half of what should have come."""
     image = imaged(store, LARGE)
@@ -143,7 +154,7 @@ def test_another_run_ends_what_one_began(toy: Toy, store: Store, fault: str) -> 
     assert (toy.uploads, list(store.uploads.iterdir())) == ({}, [])
 
 
-@pytest.mark.parametrize("lost", ["upload", "note", "words", "elsewhere", "refused"])
+@pytest.mark.parametrize("lost", ["upload", "note", "refused", *DAMAGED])
 def test_another_run_begins_anew_where_nothing_is_known(toy: Toy, store: Store, lost: str) -> None:
     """The registry has forgotten the upload, or we have, or what we noted makes no sense."""
     image = broken(toy, store)
@@ -153,8 +164,7 @@ def test_another_run_begins_anew_where_nothing_is_known(toy: Toy, store: Store, 
     elif lost == "refused":
         toy.faults["status"] = ["403"]
     else:
-        texts = {"note": "", "words": '{"location": "/", "least": []}'}
-        note.write_text(texts.get(lost, '{"location": "http://one.example/upload", "least": 0}'))
+        note.write_text({"note": "", **DAMAGED}[lost])
     with begun(toy, store) as pusher:
         pusher.finish(image)
     assert whole(toy, image)

@@ -13,6 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+import httpx
+
+from torchkiln.oci.document import MALFORMED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -25,12 +29,14 @@ class Note:
     file: IO[str] | None = None
 
     def read(self) -> tuple[str, int]:
-        """Where the upload goes on, and the least that a chunk must have; an empty place if there is none."""
+        """Where the upload goes on, and the least that a chunk must have; an empty place if none can be read."""
         try:
             found = json.loads(self.file.read()) if self.file else {}
-            return str(found["location"]), int(found["least"])
-        except (OSError, ValueError, KeyError, TypeError):
+            location, least = str(found["location"]), int(found["least"])
+            httpx.URL(location)  # whoever asks there must get that far
+        except (OSError, httpx.InvalidURL, *MALFORMED):
             return "", 0
+        return location, least
 
     def write(self, location: str, least: int) -> None:
         """Instead of what it said; that it can't be kept is no reason to end an upload."""
