@@ -11,6 +11,7 @@ import zlib
 import pytest
 from zlib_ng import zlib_ng
 
+from torchkiln.errors import HostError
 from torchkiln.layers import igzip, zlibs
 from torchkiln.layers.deflate import PIECE, GzipWriter
 from torchkiln.layers.inflate import BUFFER, Boundary, CorruptStreamError, Inflater, replay
@@ -303,6 +304,15 @@ def test_how_plain_bytes_are_cut_into_writes_changes_nothing() -> None:
         writer.close()
         outputs.append(sink.getvalue())
     assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_another_encoder_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes might be others than those that keys and locks stand for."""
+    monkeypatch.setattr("deflate.__version__", "0.9.1")
+    sink = io.BytesIO()
+    with pytest.raises(HostError, match=r"deflate 0\.9\.1 might write other bytes than 0\.9\.0"):
+        GzipWriter(sink)
+    assert not sink.getvalue()
 
 
 @pytest.mark.parametrize("length", [*range(300), 515, 516, 517, 518, 519, 520, 774, 777, 1024, FEW])

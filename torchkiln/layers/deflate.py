@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import deflate
 from isal import isal_zlib
 
+from torchkiln.errors import HostError
 from torchkiln.layers.inflate import Inflater, replay
 from torchkiln.layers.runs import FEW, runs
 from torchkiln.oci.digest import Digest
@@ -28,6 +29,8 @@ PIECE = 1 << 20
 """Bytes that libdeflate sees at once; fixed, since the output depends on it."""
 LEVEL = 6
 """libdeflate: 7 and up are much slower for under 1 %."""
+ENCODER = "0.9.0"
+"""The package whose libdeflate writes layers: with another one the golden layers tell whether their FORMATs go up."""
 _HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 """RFC 1952: deflate, no name, no time, unknown system."""
 _LAST = b"\x03\x00"
@@ -42,7 +45,10 @@ class GzipWriter:
     """
 
     def __init__(self, sink: Sink, *, hashed: bool = True) -> None:
-        """`hashed` False leaves out the digest of what is inside, for whoever knows it."""
+        """`hashed` False leaves out the digest of what is inside, for whoever knows it. HostError without `ENCODER`."""
+        if deflate.__version__ != ENCODER:
+            remedy = "./inv uses the one in requirements.lock"
+            raise HostError(f"deflate {deflate.__version__} might write other bytes than {ENCODER}", remedy=remedy)
         self._sink = sink
         self._inflater = Inflater(sink)
         self._gathered = bytearray()
