@@ -326,7 +326,7 @@ def test_a_file_server_that_is_gone_is_said(home: Home, index: Index) -> None:
 def test_too_little_room_is_seen_before_anything_is_asked(home: Home, index: Index) -> None:
     """What cannot fit on the disk is a HostError with the amount."""
     pin = Pin(name="huge", version="1", sha256="0" * 64, filename="huge-1-py3-none-any.whl", size=10**16)
-    with pytest.raises(HostError, match=r"10000000\.0 GB"):
+    with pytest.raises(HostError, match=r"10000000\.00 GB"):
         fetched(home, index, pin)
 
 

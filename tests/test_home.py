@@ -45,7 +45,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "f"
     homes.write_atomically(path, b"old")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(HostError, match="the disk is full"):
         homes.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from torchkiln import network, process
+from torchkiln import network, process, room
 from torchkiln.layers.base import bootstrap, privilege
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _disk(home: Home) -> Finding:
             name="disk", state="missing", detail=f"{folder} cannot be written", remedy="set TORCHKILN_HOME elsewhere"
         )
     if free < ROOM_NEEDED:
-        remedy = "./inv gc, or set TORCHKILN_HOME to a larger disk"
+        remedy = room.REMEDY
         return Finding(
             name="disk", state="note", detail=f"{detail}; a CUDA row from nothing takes about 25", remedy=remedy
         )

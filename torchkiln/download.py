@@ -7,12 +7,10 @@ are deleted. A server that hangs up is asked again as long as it gives something
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import random
 import re
-import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -20,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from torchkiln import room
 from torchkiln.errors import FetchError, HashMismatchError, HostError
 from torchkiln.lock.lockfile import BIGGEST
 
@@ -36,8 +35,6 @@ GAIN = 1 << 20
 LONGEST_WAIT = 60
 """Seconds, whatever Retry-After asks for."""
 REMEDY = "check the network, HTTPS_PROXY and SSL_CERT_FILE, then run it again: it goes on where it stopped"
-ROOM = "make room (./inv gc), or set TORCHKILN_HOME to a larger disk; what is there is kept"
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 PARTIAL, NOT_SATISFIABLE = 206, 416
 
@@ -251,17 +248,7 @@ def place(url: str) -> str:
 
 
 def _disk(error: OSError, pin: Pin, partial: Path) -> HostError:
-    if error.errno in FULL:
+    if error.errno in room.FULL:
         here = partial.stat().st_size if partial.exists() else 0
-        return full(max(0, (pin.size or 0) - here), partial.parent, f"{pin.filename} comes in")
+        return room.full(partial.parent, f"{pin.filename} comes in", max(0, (pin.size or 0) - here))
     return HostError(f"{pin.filename} cannot be written: {error.strerror}", where=str(partial))
-
-
-def full(needed: int, folder: Path, during: str) -> HostError:
-    """What to say when a disk takes no more: how many bytes are still to come, and what is free."""
-    free = shutil.disk_usage(folder).free
-    return HostError(
-        f"the disk is full while {during}: {needed / 1e6:.1f} MB more are needed, {free / 1e6:.1f} MB are free",
-        where=str(folder),
-        remedy=ROOM,
-    )

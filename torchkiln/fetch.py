@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from torchkiln import console, network, wheelcache
-from torchkiln.download import FULL, Surroundings, download, full
+from torchkiln import console, network, room, wheelcache
+from torchkiln.download import Surroundings, download
 from torchkiln.errors import HashMismatchError, TorchkilnError
 from torchkiln.lock import resolve
 
@@ -75,10 +75,10 @@ def _room(home: Home, lock: Lock) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in room.FULL:
             raise
         needed = sum(pin.size or 0 for pin in lock.pins if not home.wheel(pin.sha256, pin.filename).exists())
-        raise full(needed, home.root, "wheels are fetched") from error
+        raise room.full(home.root, "wheels are fetched", needed) from error
 
 
 def _downloaded(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchkiln import room
 from torchkiln.console import note
 from torchkiln.errors import HostError
 
@@ -135,11 +136,11 @@ def prepare(home: Home) -> Home:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write, fsync, rename: readers see the old file or the new one, never a part."""
+    """Write, fsync, rename: readers see the old file or the new one, never a part. HostError if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with room.told(path.parent), os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), 0o644)

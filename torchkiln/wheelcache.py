@@ -9,8 +9,8 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from torchkiln import console
-from torchkiln.download import FULL, ROOM, StoppedError, full
+from torchkiln import console, room
+from torchkiln.download import StoppedError
 from torchkiln.errors import HostError
 from torchkiln.oci import digest as digests
 
@@ -59,8 +59,8 @@ def adopt(home: Home, pin: Pin, file: Path) -> Path | None:
         if digests.encoded(found) == pin.sha256 and pin.size in {size, None}:
             return place(home, pin, temporary)
     except OSError as error:
-        if error.errno in FULL:
-            raise full(pin.size or 0, home.root, f"{file} is copied") from error
+        if error.errno in room.FULL:
+            raise room.full(home.root, f"{file} is copied", pin.size or 0) from error
         raise HostError(f"{file} cannot be taken: {error.strerror}", where=str(home.root)) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -101,13 +101,7 @@ def check_room(home: Home, pins: Iterable[Pin]) -> None:
     for pin in pins:
         partial = partial_of(home, pin)
         needed += max(0, (pin.size or 0) - (partial.stat().st_size if partial.exists() else 0))
-    free = shutil.disk_usage(home.temporary).free
-    if needed > free:
-        raise HostError(
-            f"the wheels need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free",
-            where=str(home.root),
-            remedy=ROOM,
-        )
+    room.check(home.temporary, needed, "the wheels")
 
 
 @contextmanager

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import io
 import os
+import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchkiln import home, room
 from torchkiln.errors import HostError, TorchkilnError
 
 if TYPE_CHECKING:
@@ -35,10 +38,22 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
         except OSError as error:
             if error.errno is None:
                 raise
-            told = HostError(error.strerror or str(error), where=str(error.filename or ""), remedy="./inv doctor")
+            told = (
+                _full(error)
+                if error.errno in room.FULL
+                else HostError(error.strerror or str(error), where=str(error.filename or ""), remedy="./inv doctor")
+            )
             leave(f"error: {told}", told.exit_code)
 
     return wrapper
+
+
+def _full(error: OSError) -> HostError:
+    """Which disk is full: that of the file, if one is named, else the fuller one of those that are written to."""
+    file = Path(str(error.filename))
+    written = (home.locate(os.environ).root, Path(os.environ.get("TMPDIR") or "/tmp"))  # noqa: S108  as tempfile has it
+    told = [file.parent] if file.is_absolute() else [folder for folder in written if folder.is_dir()]
+    return room.full(min(told, key=lambda folder: shutil.disk_usage(folder).free))
 
 
 def print_anything() -> None:

@@ -6,13 +6,12 @@ Rules for layers are of the OCI image-spec, layer.md: no path twice, parents bef
 
 from __future__ import annotations
 
-import errno
 import re
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from torchkiln.errors import HostError, ImageError, LayerMismatchError
+from torchkiln.errors import ImageError, LayerMismatchError
 from torchkiln.layers.deflate import GzipWriter
 from torchkiln.oci.image import LAYER_TYPE, Descriptor, Layer
 from torchkiln.specs import LAYER_TIME
@@ -219,21 +218,16 @@ def layer(
     With `known`, LayerMismatchError unless it becomes that layer. With `hashed` False its diff_id is taken from there,
     since the blob's digest proves it.
     """
-    try:
-        with store.writer() as blob:
-            archive = Archive(blob, title, hashed=hashed)
-            fill(archive)
-            archive.close()
-            archive.gzip.close()
-            diff_id = archive.gzip.digest if known is None or hashed else known.diff_id
-            descriptor = Descriptor(media_type=LAYER_TYPE, digest=blob.digest, size=blob.size)
-            made = Layer(descriptor=descriptor, diff_id=diff_id, unpacked_size=archive.gzip.size, title=title)
-            _hold_against(known or made, made)
-            blob.commit(LAYER_TYPE)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise HostError("the disk is full", where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME") from error
+    with store.writer() as blob:
+        archive = Archive(blob, title, hashed=hashed)
+        fill(archive)
+        archive.close()
+        archive.gzip.close()
+        diff_id = archive.gzip.digest if known is None or hashed else known.diff_id
+        descriptor = Descriptor(media_type=LAYER_TYPE, digest=blob.digest, size=blob.size)
+        made = Layer(descriptor=descriptor, diff_id=diff_id, unpacked_size=archive.gzip.size, title=title)
+        _hold_against(known or made, made)
+        blob.commit(LAYER_TYPE)
     return made
 
 

@@ -6,9 +6,7 @@ the level alone: libzstd is pinned, and its jobs are of one size however many th
 
 from __future__ import annotations
 
-import errno
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,6 @@ from torchkiln.oci.digest import CHUNK
 from torchkiln.oci.image import ZSTD_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from threading import Event
 
     from torchkiln.oci.compression import Compression
@@ -50,7 +47,7 @@ def recompress(
         return layer
     digest, size = layer.descriptor.digest, layer.unpacked_size
     encoder = _encoder(compression.level, size, threads)
-    with _room(store), content.tar_of(store, digest, limit=size) as tar, store.writer() as blob:
+    with content.tar_of(store, digest, limit=size) as tar, store.writer() as blob:
         while piece := tar.read(CHUNK):
             blob.write(encoder.compress(piece))
             if stop is not None and stop.is_set():
@@ -65,16 +62,6 @@ def recompress(
 def at_once() -> int:
     """How many layers to compress at a time, so that all cores work."""
     return min(max(2, len(os.sched_getaffinity(0)) // THREADS), MOST_AT_ONCE)
-
-
-@contextmanager
-def _room(store: Store) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise HostError("the disk is full", where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME") from error
 
 
 def _encoder(level: int, size: int, threads: int) -> zstd.ZstdCompressor:

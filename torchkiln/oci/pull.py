@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchkiln import console
-from torchkiln.errors import HashMismatchError, HostError, ImageError
+from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content
 from torchkiln.oci import document as documents
 from torchkiln.oci.answer import parsed
@@ -87,7 +86,7 @@ def pull(
         document = documents.document(config)
         _check(config, document, manifest, ARCHITECTURES[machine], text)
         blobs = [replace(blob, media_type=LAYER_TYPES[blob.media_type]) for blob in manifest.layers]
-        _room(store, blobs)
+        store.expect(blobs)
         layers = _layers(registry, store, list(zip(blobs, document.diff_ids, strict=True)))
         store.put(config, "")
         named = store.put(data, media_type)
@@ -110,16 +109,6 @@ def _layers(registry: Registry, store: Store, wanted: Sequence[tuple[Descriptor,
 def _layer(registry: Registry, store: Store, blob: Descriptor, diff_id: Digest) -> Layer:
     registry.blob(blob, store)
     return _measured(store, blob, diff_id)
-
-
-def _room(store: Store, blobs: Sequence[Descriptor]) -> None:
-    """HostError before anything large is asked for if the disk can't hold it."""
-    wanted = sum({blob.digest: blob.size for blob in blobs if not store.has(blob)}.values())
-    store.blobs.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(store.blobs).free
-    if wanted > free:
-        what = f"no space left on device: {wanted / 1e9:.2f} GB are missing of the image, {free / 1e9:.2f} GB are free"
-        raise HostError(what, where=str(store.root), remedy="./inv gc, or set TORCHKILN_HOME to a larger disk")
 
 
 def _chosen(registry: Registry, digest: Digest, architecture: str) -> tuple[bytes, str]:

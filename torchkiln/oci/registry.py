@@ -70,9 +70,11 @@ class Registry(Session):
     def blobs(self, wanted: Iterable[Descriptor], store: Store) -> dict[Digest, HashMismatchError]:
         """Put blobs into the store, the largest first, unless they are there; what is wrong with those that are not.
 
-        Any other failure ends all.
+        Any other failure ends all; HostError before any is asked for if the disk can't hold them.
         """
         bad: dict[Digest, HashMismatchError] = {}
+        wanted = tuple(wanted)
+        store.expect(wanted)
         with self.threads() as pool:
             ordered = sorted({blob.digest: blob for blob in wanted}.values(), key=lambda blob: -blob.size)
             jobs = {pool.submit(self.blob, blob, store): blob.digest for blob in ordered}

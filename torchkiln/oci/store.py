@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchkiln import room
 from torchkiln.errors import StoreError
 from torchkiln.home import write_atomically
 from torchkiln.oci import digest as digests
@@ -28,7 +29,7 @@ from torchkiln.oci.image import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -125,14 +126,14 @@ class Store:
 
     @contextmanager
     def writer(self) -> Iterator[BlobWriter]:
-        """Begin a blob; leaving without `commit` removes what was written.
+        """Begin a blob; leaving without `commit` removes what was written. HostError if the disk is full.
 
         The name is known before the file is made, so a signal that raises at any instant leaves nothing.
         """
         self.blobs.mkdir(parents=True, exist_ok=True)
         path = self.blobs / f".partial-{secrets.token_hex(8)}"
         try:
-            with path.open("xb", buffering=_GATHERED) as file:
+            with room.told(self.blobs, "layers are written"), path.open("xb", buffering=_GATHERED) as file:
                 yield BlobWriter(path, file)
         finally:
             path.unlink(missing_ok=True)
@@ -142,6 +143,12 @@ class Store:
         with self.writer() as writer:
             writer.write(data)
             return writer.commit(media_type)
+
+    def expect(self, blobs: Iterable[Descriptor]) -> None:
+        """HostError if the disk can't hold those of these blobs that are not here."""
+        missing = {blob.digest: blob.size for blob in blobs if not self.has(blob)}
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        room.check(self.blobs, sum(missing.values()), "the layers")
 
     def discard(self, digest: Digest) -> None:
         """Remove a blob, if it is there: whoever needs it finds it missing and makes it anew."""

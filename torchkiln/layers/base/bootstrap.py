@@ -8,7 +8,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from torchkiln import network, process
+from torchkiln import network, process, room
 from torchkiln.console import note
 from torchkiln.errors import BaseError, HostError
 from torchkiln.layers.base import distribution as distributions
@@ -37,7 +37,7 @@ _OTHER = (
     "build it on such a machine, or apt-get install arch-test qemu-user-static binfmt-support",
 )
 _CAUSES = (
-    ("No space left on device", "the disk is full", "free disk space, or set TORCHKILN_HOME to another disk"),
+    ("No space left on device", "the disk is full", room.REMEDY),
     ("Unable to locate package", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
     ("no installation candidate", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
     ("neither be executed natively", *_OTHER),
