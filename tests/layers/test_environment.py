@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import stat
+import sys
 import tomllib
 from dataclasses import replace
 from functools import partial
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tests.layers.conftest import Made
 
 SPEC = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
-CONTENT = {3: "sha256:f89ad4eb9db54f12611051a907bcf0aca34eb722c1914ef8cae0c82e9d242a85"}
+CONTENT = {4: "sha256:9a799d1efbba69cb4471bef0b1a39de2db221d7c068e49aa24387a83ff275fa5"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 
@@ -211,6 +212,7 @@ def test_no_place_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Python starts where nothing can be written."""
     monkeypatch.setattr(startup, "ROOT", str(tmp_path / "missing" / "torch"))
     monkeypatch.setattr(startup, "point", partial(startup.point, root=str(tmp_path / "missing" / "torch")))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     before = dict(os.environ)
     startup.start()
     assert dict(os.environ) == before

@@ -135,6 +135,10 @@ SABOTAGES: tuple[Sabotage, ...] = (
     ),
     Sabotage(check="compile.generated", env={"TORCHDYNAMO_DISABLE": "1"}, reason=r"0 graphs were compiled"),
     Sabotage(check="compile.generated", env={"TORCHDYNAMO_SUPPRESS_ERRORS": "1"}, reason=r"suppress_errors is on"),
+    Sabotage(
+        check="compile.vectors", files={f"{SITE}/torch/include/ATen/cpu/vec/vec.h": "#error sabotaged\n"},
+        reason=r"does not build VecAVX2, VecAVX512",
+    ),
     Sabotage(check="compile.backends", env={"TORCHDYNAMO_DISABLE": "1"}, reason=r"inductor compiled nothing"),
     Sabotage(check="compile.backends", row=_stating(backends=["nonesuch"]), reason=r"nonesuch is not listed"),
     Sabotage(
