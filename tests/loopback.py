@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 
 from packaging.utils import canonicalize_name
 
+from tests.dripping import Dripping
 from tests.toys import record_line
 from torchkiln.lock.lockfile import Pin
 
@@ -284,7 +285,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.reply(206, content[start:end], headers, fault=fault)
 
     def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, fault: str = "") -> None:
-        """Headers and body; `cut` ends after 60 % of it, `slow` takes its time."""
+        """Headers and body; `cut` ends after 60 % of it, `slow` takes its time, `drip` no end of it."""
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
@@ -293,6 +294,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault == "slow":
             time.sleep(0.3)
+        if fault == "drip":
+            self.wfile = Dripping(self.wfile)
         if fault in {"cut", "other-cut"}:
             self.wfile.write(body[: len(body) * 6 // 10])
             self.close_connection = True

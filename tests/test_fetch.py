@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import loopback
-from torchkiln import download, fetch
+from tests.dripping import PATIENCE
+from torchkiln import download, fetch, network
 from torchkiln.errors import FetchError, HashMismatchError, HostError
 from torchkiln.lock import lockfile
 from torchkiln.lock.lockfile import Inputs, Lock, Pin
@@ -84,6 +85,19 @@ def test_a_cut_download_goes_on_where_it_ended(home: Home, index: Index) -> None
     index.faults[pin.filename] = ["cut"]
     fetched(home, index, pin)
     assert index.asked == [(pin.filename, ""), (pin.filename, f"bytes={pin.weight * 6 // 10}-")]
+
+
+def test_a_download_that_stalls_goes_on_too(home: Home, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is as good as none; where it stays so, that is told."""
+    monkeypatch.setattr(network, "TIMEOUT", PATIENCE)
+    pin = index.add("big", "1", body=NOISE)
+    index.faults[pin.filename] = ["drip"]
+    fetched(home, index, pin)
+    assert [wanted[:6] for _, wanted in index.asked][:2] == ["", "bytes="]
+    other = index.add("other", "1", body=NOISE)
+    index.faults[other.filename] = ["!drip"]
+    with pytest.raises(FetchError, match=rf"next to nothing, after \d+ of {other.weight} bytes"):
+        fetched(home, index, other)
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -14,7 +14,7 @@ ORDER = (
     "commands", "transfer", "layerlocking", "pipeline", "planning", "registries", "finished", "locking", "report",
     "doctor", "garbage", "publish", "validation", "composition", "assembly", "layers", "fetch", "wheelcache",
     "download", "inspect", "rootfs", "engines", "sharing", "plan", "stacking", "specs", "lock", "project", "matrix",
-    "oci", "home", "room", "network", "credentials", "process", "console", "errors",
+    "oci", "home", "room", "network", "pace", "credentials", "process", "console", "errors",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests import rawlayers
+from tests.dripping import Dripping
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import CONFIG_TYPE, INDEX_TYPE, LAYER_TYPE, MANIFEST_TYPE
 
@@ -55,7 +56,8 @@ class Toy:
     """Digest → media type and bytes."""
     blobs: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`, `stall`, `open`, `whole`."""
+    """Digest → what its next requests meet: a status, `cut`, `other`, `longer`, `astray`, `stall`, `open`, `whole`;
+    `drip` or `trickle` for a byte at a time, of all or behind the headers."""
     ranges: bool = True
     password: str = ""
     """Of user `user`; empty lets everybody in."""
@@ -150,6 +152,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     toy: Toy
+    trickles = False
+    """Whether the next answer comes a byte at a time behind its headers."""
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
@@ -157,11 +161,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Route."""
         parts = urlsplit(self.path)
-        if parts.path == "/token" and (fault := self.fault("token")):
-            self.hold_up() if fault == "stall" else self.reply(int(fault), b"")
-            return
         if parts.path == "/token":
-            self.hand_out(parse_qs(parts.query))
+            fault = self.fault("token")
+            if fault == "stall":
+                self.hold_up()
+            elif fault.isdecimal():
+                self.reply(int(fault), b"")
+            else:
+                self.drip(fault)
+                self.hand_out(parse_qs(parts.query))
             return
         if self.let_in("pull"):
             repository, kind, name = re.findall(r"^/v2/(.+?)/(blobs|manifests)/(.+)$", parts.path)[0]
@@ -303,6 +311,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         kind, name = parts.path.removeprefix(f"/v2/{REPOSITORY}/").split("/", 1)
         fault = self.fault("name" if kind == "manifests" else "PUT")
+        self.drip(fault)
         if not self.let_in("pull,push"):
             self.close_connection = True
             return
@@ -380,6 +389,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "blobs":
             media_type, data = "application/octet-stream", self.toy.blobs.get(digest, b"")
         fault = self.toy.faults[digest].pop(0) if self.toy.faults[digest] else ""
+        self.drip(fault)
         if fault == "astray":
             self.reply(302, b"", {"Location": self.path})
         elif fault == "stall":
@@ -395,6 +405,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             changed = {"other": bytes(len(data)), "longer": data + b"more"}.get(fault, data)
             self.part(changed, media_type, cut=fault == "cut")
+
+    def drip(self, fault: str) -> None:
+        """Let what follows come a byte at a time, if that is the fault."""
+        self.trickles = fault == "trickle"
+        if fault == "drip":
+            self.wfile = Dripping(self.wfile)
 
     def leave_open(self, data: bytes) -> None:
         """All of it as chunks of HTTP, without the last one that says so."""
@@ -426,6 +442,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.trickles:
+            self.drip("drip")
         if self.command != "HEAD":
             self.wfile.write(body[: len(body) * 6 // 10] if cut else body)
         self.close_connection = cut or self.close_connection

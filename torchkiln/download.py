@@ -237,7 +237,7 @@ def _words(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.ConnectError):
         return f"no connection ({error}; is there a network?)"
     if isinstance(error, httpx.TimeoutException):
-        return "the server fell silent"
+        return "the server sends nothing, or next to nothing,"
     return "the connection broke"
 
 

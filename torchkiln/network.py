@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import ssl
+import time
 from functools import cache
 from typing import TYPE_CHECKING
 
 import httpx
 
-from torchkiln import credentials
+from torchkiln import credentials, pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
 """Where a private CA is named, in order; each client reads another one of them."""
 TIMEOUT = httpx.Timeout(60, connect=20)
+"""`pace` says what it means of reading."""
+WHOLE = 300
+"""Seconds in which what is read as a whole must be there: 4 MiB of a manifest need 14 KB of them each."""
 HERE = ("127.0.0.1", "localhost", "[::1]")
 """Asked without a proxy, as Go's programs do: another machine would hear in the clear what is meant for this one."""
 
@@ -39,7 +43,7 @@ def client(environment: Mapping[str, str], *, connections: int) -> httpx.Client:
 
     What is on this machine is asked without a proxy.
     """
-    return httpx.Client(
+    made = httpx.Client(
         auth=_authorise(environment),
         verify=trust(environment),
         timeout=TIMEOUT,
@@ -48,6 +52,10 @@ def client(environment: Mapping[str, str], *, connections: int) -> httpx.Client:
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         headers={"User-Agent": "torchkiln", "Accept-Encoding": "identity"},
     )
+    for transport in (made._transport, *made._mounts.values()):  # noqa: SLF001  httpx hands httpcore no backend
+        if isinstance(transport, httpx.HTTPTransport):
+            transport._pool._network_backend = pace.Backend()  # noqa: SLF001  same
+    return made
 
 
 def _authorise(environment: Mapping[str, str]) -> Callable[[httpx.Request], httpx.Request]:
@@ -64,13 +72,15 @@ def _authorise(environment: Mapping[str, str]) -> Callable[[httpx.Request], http
     return authorise
 
 
-def bounded(pieces: Iterable[bytes], limit: int) -> bytes | None:
-    """A body as it comes, whole; None as soon as it has more than `limit` bytes."""
-    data = bytearray()
+def bounded(pieces: Iterable[bytes], limit: int, clock: Callable[[], float] = time.monotonic) -> bytes | None:
+    """A body as it comes, whole; None as soon as it has more than `limit` bytes. ReadTimeout if it takes too long."""
+    data, end = bytearray(), clock() + WHOLE
     for piece in pieces:
         data += piece
         if len(data) > limit:
             return None
+        if clock() > end:
+            raise httpx.ReadTimeout(f"{len(data)} bytes in {WHOLE} seconds, and no end")
     return bytes(data)
 
 

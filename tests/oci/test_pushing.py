@@ -208,10 +208,11 @@ def test_uploads_that_a_refused_mount_began_are_cancelled(toy: Toy, store: Store
     assert toy.uploads == {}
 
 
-def test_a_registry_that_does_not_answer_is_asked_again(toy: Toy, store: Store) -> None:
+@pytest.mark.parametrize("fault", ["stall", "drip"])
+def test_a_registry_that_does_not_answer_is_asked_again(toy: Toy, store: Store, fault: str) -> None:
     """After a time: the connection is given up, and the upload goes on over another one."""
     image = imaged(store, LARGE)
-    toy.faults["PUT"] = ["", "stall"]
+    toy.faults["PUT"] = ["", fault]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upload, "COMMIT", httpx.Timeout(20, read=1))
         with begun(toy, store) as pusher:

@@ -17,7 +17,9 @@ import httpx
 import pytest
 
 from tests import toyregistry
+from tests.dripping import PATIENCE
 from tests.toyregistry import Toy, tar
+from torchkiln import network
 from torchkiln.errors import FetchError, HashMismatchError, HostError, ImageError, TorchkilnError
 from torchkiln.oci import answer, reference, registry, session
 from torchkiln.oci import digest as digests
@@ -229,6 +231,32 @@ def test_a_registry_that_fails_is_asked_again_and_then_told(toy: Toy, store: Sto
         pulled(toy, store, digest)
     with pytest.raises(FetchError, match="404"):
         pulled(toy, store, "sha256:" + "c" * 64)
+
+
+@pytest.mark.parametrize("what", ["manifest", "config", "layer", "token"])
+def test_a_registry_that_never_stops_and_never_ends_is_told(
+    toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A byte now and then is no answer, and no progress: neither of headers, a document, a token nor a blob."""
+    monkeypatch.setattr(network, "TIMEOUT", PATIENCE)
+    digest = toy.add(TWO)
+    config = json.loads(toy.manifests[digest][1])["config"]["digest"]
+    toy.tokens = what == "token"
+    fault = "trickle" if what == "layer" else "drip"
+    toy.faults[{"manifest": digest, "config": config, "layer": blob(TWO), "token": what}[what]] = [fault] * 99
+    with pytest.raises(FetchError, match=r"bytes came in 0\.3 seconds"):
+        pulled(toy, store, digest)
+    assert empty(store)
+
+
+def test_a_transfer_that_stalls_is_taken_up(toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that breaks: from where it is."""
+    monkeypatch.setattr(network, "TIMEOUT", PATIENCE)
+    digest = toy.add(TWO)
+    toy.faults[blob(TWO)] = ["trickle"]
+    assert pulled(toy, store, digest).image.layers[0].descriptor.digest == blob(TWO)
+    first, *_, last = [wanted for path, wanted in toy.asked if path.endswith(blob(TWO))]
+    assert (first, last.startswith("bytes=")) == ("", True)
 
 
 def test_credentials_of_netrc_are_used(toy: Toy, store: Store, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torchkiln.oci import account as accounts
 from torchkiln.oci import challenge as challenges
 from torchkiln.oci.answer import LARGEST_MANIFEST, SAID, AgainError, bounded, parsed, patience, refusal, unreached
 from torchkiln.oci.reference import LOOPBACK
+from torchkiln.pace import FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 CONNECTIONS = 4
 TRIES = 5
-"""In a row without progress."""
+"""In a row without progress, of which next to nothing is none."""
 RETRIED = {408, 429, 500, 502, 503, 504}
 FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
 MOST_HOPS = 20
@@ -78,7 +79,7 @@ class Session:
                 return act()
             except (AgainError, httpx.RequestError) as error:
                 self.go_on()
-                fruitless = 1 if progress() > before else fruitless + 1
+                fruitless = 1 if progress() - before >= FLOOR else fruitless + 1
                 if fruitless >= TRIES:
                     said = unreached(error) or f"{what}: {network.redact(str(error) or type(error).__name__)}"
                     remedy = "check the registry's name and the network, then run it again: what has arrived is kept"
@@ -94,7 +95,7 @@ class Session:
         *,
         content: bytes | Iterable[bytes] = b"",
         good: Collection[int] = FOUND,
-        timeout: httpx.Timeout = network.TIMEOUT,
+        timeout: httpx.Timeout | None = None,
     ) -> Iterator[httpx.Response]:
         """A good response, after at most a round for a password or two for tokens; AgainError or `failure` if none.
 
@@ -113,7 +114,7 @@ class Session:
                 address,
                 headers={**(headers or {}), **shown},
                 content=content or None,
-                timeout=timeout,
+                timeout=timeout or self.client.timeout,
                 extensions={"trace": partial(self._traced, tidying=tidying)},
             )
             with self._sent(request) as response:
@@ -137,10 +138,7 @@ class Session:
         """
         for _ in range(MOST_HOPS):
             self.secure(request.url)
-            try:
-                response = self.client.send(request, auth=httpx.Auth(), stream=True, follow_redirects=False)
-            except (UnicodeError, OverflowError) as error:  # of names that can't be looked up
-                raise self.failure(f"no host has such a name: {request.url.host[:100]!r}", where=self.where) from error
+            response = self.client.send(request, auth=httpx.Auth(), stream=True, follow_redirects=False)
             with closing(response):
                 if request.method not in {"GET", "HEAD"} or response.next_request is None:
                     yield response
@@ -227,7 +225,7 @@ class Session:
         except httpx.InvalidURL as error:
             raise self.failure(f"the registry names no place for tokens: {error}", where=self.where) from error
         trace = {"trace": partial(self._traced, tidying=tidying)}
-        timeout = BRIEF if tidying else network.TIMEOUT
+        timeout = BRIEF if tidying else self.client.timeout
         with self._sent(self.client.build_request(timeout=timeout, extensions=trace, **question)) as response:
             self._judge(response, "token")
             token = challenges.token(parsed(bounded(response, LARGEST_MANIFEST)))

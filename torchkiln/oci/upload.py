@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import httpx
 
-from torchkiln import network
 from torchkiln.errors import HashMismatchError, TorchkilnError
 from torchkiln.oci.answer import AgainError, said
 from torchkiln.oci.location import cancel, located, reported
@@ -144,7 +143,7 @@ class Upload:
                 self.note.clear()
                 cancel(self.registry, self.location or place)
 
-    def _resumed(self, timeout: httpx.Timeout = network.TIMEOUT) -> bool:
+    def _resumed(self, timeout: httpx.Timeout | None = None) -> bool:
         """Whether the upload goes on where the registry says that it is ("Pushing a blob in chunks", 416 and GET)."""
         location, self.location = self.location, ""
         if not location or self._one_go:
