@@ -255,6 +255,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(404, b"")
         elif fault.isdecimal():
             self.reply(int(fault), b"", {"Retry-After": "7"} if fault == "503" else {})
+        elif fault == "astray":
+            self.reply(302, b"", {"Location": self.path})
         elif fault in {"other", "other-cut"}:
             self.part(bytes(len(content)), fault)
         elif fault == "longer":

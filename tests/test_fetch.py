@@ -100,6 +100,15 @@ def test_a_download_that_stalls_goes_on_too(home: Home, index: Index, monkeypatc
         fetched(home, index, other)
 
 
+def test_a_server_that_leads_in_circles_is_told(home: Home, index: Index) -> None:
+    """At once: it would do so the next time."""
+    pin = index.add("one", "1")
+    index.faults[pin.filename] = ["!astray"]
+    with pytest.raises(FetchError, match="leads in circles"):
+        fetched(home, index, pin)
+    assert len(index.asked) == network.MOST_HOPS + 1
+
+
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_wheel_of_unknown_size_is_fetched_by_its_hash(home: Home, index: Index, *, ranges: bool) -> None:
     """Where only the hash is known, the server's word for the size does: a cut is noticed and gone on with."""

@@ -8,6 +8,7 @@ import pytest
 
 from tests import loopback
 from torchkiln import network
+from torchkiln.errors import FetchError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,49 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(tmp_path: Path) ->
         client._transport = httpx.MockTransport(answer)
         client.get("https://one.example/file")
     assert seen == [("one.example", "Basic bWU6bWluZQ=="), ("two.example", "")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("https://one.example/", "http://one.example/", "plain HTTP"),
+        ("https://one.example/", "http:///file", "plain HTTP"),
+        ("https://one.example/", "ftp://two.example/", "plain HTTP"),
+        ("https://127.0.0.1/", "http://127.0.0.1/", "plain HTTP"),
+        ("https://one.example/", "https://localhost/", "this machine"),
+        ("http://one.example/", "http://[::1]/", "this machine"),
+        ("http://one.example/", "//127.0.0.1:9/", "this machine"),
+        ("http://one.example/", "http://two.example/", ""),
+        ("http://127.0.0.1/", "http://localhost/", ""),
+        ("https://one.example/", "//two.example/", ""),
+    ],
+)
+def test_no_redirect_leads_where_nobody_should_be_led(first: str, second: str, said: str) -> None:
+    """From an encrypted place only to such a one, and from no other machine to this one; nobody is asked there."""
+    seen: list[httpx.URL] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url)
+        return httpx.Response(307 if request.url == first else 200, headers={"Location": second})
+
+    with network.client({}, connections=1) as client:
+        client._mounts.clear()
+        client._transport = httpx.MockTransport(answer)
+        if said:
+            with pytest.raises(FetchError, match=f"leads to {said}"):
+                client.get(first)
+        else:
+            assert client.get(first).status_code == 200
+    assert len(seen) == (1 if said else 2)
+
+
+def test_a_place_that_is_none_is_told_as_a_server_s_fault() -> None:
+    """So that it is told like any other."""
+    with network.client({}, connections=1) as client:
+        client._mounts.clear()
+        client._transport = httpx.MockTransport(lambda _: httpx.Response(302, headers={"Location": "https://x:y/"}))
+        with pytest.raises(httpx.RemoteProtocolError):
+            client.get("https://one.example/")
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY", "all_proxy"])

@@ -35,6 +35,7 @@ GAIN = 1 << 20
 LONGEST_WAIT = 60
 """Seconds, whatever Retry-After asks for."""
 REMEDY = "check the network, HTTPS_PROXY and SSL_CERT_FILE, then run it again: it goes on where it stopped"
+ELSEWHERE = "put the file into a folder named by TORCHKILN_FIND_LINKS, or choose another version: ./inv lock"
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 PARTIAL, NOT_SATISFIABLE = 206, 416
 
@@ -178,6 +179,8 @@ def _receive(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None
                 around.advance(len(piece))
                 if growing.size > (BIGGEST if growing.total is None else growing.total):
                     raise _other_size(pin, f"more than {growing.total or BIGGEST}", growing.total, url)
+    except httpx.TooManyRedirects as error:
+        raise FetchError(f"{pin.filename}: the server leads in circles", where=place(url), remedy=ELSEWHERE) from error
     except httpx.TransportError as error:
         raise _AgainError(f"{_words(error)} after {growing.progress} bytes") from error
     if growing.total is not None and growing.size < growing.total:
@@ -197,7 +200,7 @@ def _start(response: httpx.Response, pin: Pin, growing: Growing) -> int:
         raise FetchError(
             f"{pin.filename}: the server answers {status} {response.reason_phrase}",
             where=place(str(response.url)),
-            remedy="put the file into a folder named by TORCHKILN_FIND_LINKS, or choose another version: ./inv lock",
+            remedy=ELSEWHERE,
         )
     return _offset(response, pin, growing)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 import ssl
 import time
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
 import httpx
 
 from torchkiln import credentials, pace
+from torchkiln.errors import FetchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +28,8 @@ WHOLE = 300
 """Seconds in which what is read as a whole must be there: 4 MiB of a manifest need 14 KB of them each."""
 HERE = ("127.0.0.1", "localhost", "[::1]")
 """Asked without a proxy, as Go's programs do: another machine would hear in the clear what is meant for this one."""
+MOST_HOPS = 20
+"""Redirects one after the other."""
 
 
 def certificates(environment: Mapping[str, str]) -> str:
@@ -38,16 +42,19 @@ def trust(environment: Mapping[str, str]) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=certificates(environment) or None)
 
 
-def client(environment: Mapping[str, str], *, connections: int) -> httpx.Client:
+def client(environment: Mapping[str, str], *, connections: int, follow: bool = True) -> httpx.Client:
     """A client for many threads; httpx itself reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.
 
-    What is on this machine is asked without a proxy.
+    What is on this machine is asked without a proxy. Redirects are judged and followed, unless with `follow` False the
+    caller does both.
     """
     made = httpx.Client(
         auth=_authorise(environment),
         verify=trust(environment),
         timeout=TIMEOUT,
-        follow_redirects=True,
+        follow_redirects=follow,
+        max_redirects=MOST_HOPS,
+        event_hooks={"response": [_judge] if follow else []},
         mounts={f"all://{host}": None for host in HERE},
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         headers={"User-Agent": "torchkiln", "Accept-Encoding": "identity"},
@@ -70,6 +77,17 @@ def _authorise(environment: Mapping[str, str]) -> Callable[[httpx.Request], http
         return request
 
     return authorise
+
+
+def _judge(response: httpx.Response) -> None:
+    """FetchError for a redirect from HTTPS to what is not, or from elsewhere to this machine, before it is followed."""
+    with suppress(httpx.InvalidURL):  # which httpx tells
+        here, there = response.url, response.url.join(response.headers.get("Location", ""))
+        local = [host.strip("[]") for host in HERE]
+        plain = here.scheme == "https" and there.scheme != "https"
+        if response.has_redirect_location and (plain or (there.host in local and here.host not in local)):
+            what = f"{here.host} leads to {'plain HTTP' if plain else 'this machine'}"
+            raise FetchError(what, where=there.host, remedy="ask who runs it, or use another index")
 
 
 def bounded(pieces: Iterable[bytes], limit: int, clock: Callable[[], float] = time.monotonic) -> bytes | None:

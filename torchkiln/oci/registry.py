@@ -204,7 +204,7 @@ def connected(
     failure: type[TorchkilnError] = FetchError,
 ) -> Iterator[Registry]:
     """A repository's client, closed after."""
-    with network.client(environment, connections=CONNECTIONS) as client:
+    with network.client(environment, connections=CONNECTIONS, follow=False) as client:
         yield Registry(
             reference=reference, client=client, environment=environment, sleep=sleep, scopes=scopes, failure=failure
         )

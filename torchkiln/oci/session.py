@@ -34,8 +34,6 @@ TRIES = 5
 """In a row without progress, of which next to nothing is none."""
 RETRIED = {408, 429, 500, 502, 503, 504}
 FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
-MOST_HOPS = 20
-"""Redirects one after the other."""
 BRIEF = httpx.Timeout(10)
 """For tidying up, which nobody waits for longer, and which alone goes on when somebody has hung up."""
 
@@ -136,9 +134,9 @@ class Session:
 
         What a redirect says besides may have no end; if it is short it is read, so that the connection is of use again.
         """
-        for _ in range(MOST_HOPS):
+        for _ in range(network.MOST_HOPS):
             self.secure(request.url)
-            response = self.client.send(request, auth=httpx.Auth(), stream=True, follow_redirects=False)
+            response = self.client.send(request, auth=httpx.Auth(), stream=True)
             with closing(response):
                 if request.method not in {"GET", "HEAD"} or response.next_request is None:
                     yield response
