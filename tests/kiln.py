@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,26 @@ FIND_LINKS = os.environ.get("TORCHKILN_FIND_LINKS", "")
 HOME = os.environ.get("TORCHKILN_HOME", "")
 
 
+def another_python() -> tuple[str, Mapping[str, str]]:
+    """The system's interpreter, if it is another patch release of this minor, and how it finds our packages.
+
+    This interpreter otherwise.
+    """
+    system, ours = "/usr/bin/python3", platform.python_version()
+    ask = (system, "-c", "import platform; print(platform.python_version())")
+    found = subprocess.run(ask, capture_output=True, check=False) if os.access(system, os.X_OK) else None
+    theirs = found.stdout.decode().strip() if found else ""
+    if theirs == ours or theirs.rpartition(".")[0] != ours.rpartition(".")[0]:
+        return sys.executable, {}
+    return system, {"PYTHONPATH": sysconfig.get_path("purelib")}
+
+
 @dataclass(frozen=True, slots=True)
 class Kiln:
     """The command line, as a user calls it, with a cache folder of its own."""
 
     home: Path
+    python: str = sys.executable
 
     def start(
         self,
@@ -33,7 +50,7 @@ class Kiln:
     ) -> subprocess.Popen[bytes]:
         """Start a task, by another command if there is one before it; stdout and stderr are captured."""
         variables = {**os.environ, "TORCHKILN_HOME": str(self.home), "TORCHKILN_FIND_LINKS": FIND_LINKS, **(env or {})}
-        command = [*before, sys.executable, "-m", "invoke", *arguments]
+        command = [*before, self.python, "-m", "invoke", *arguments]
         return subprocess.Popen(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
         )

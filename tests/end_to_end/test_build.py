@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kiln import FIND_LINKS, ROOT, ROW, Kiln
+from tests.kiln import FIND_LINKS, ROOT, ROW, Kiln, another_python
 
 if TYPE_CHECKING:
     from tests.kiln import Row
@@ -65,9 +65,10 @@ def test_building_again_makes_nothing(built: Row) -> None:
 
 
 def test_rebuild_from_nothing_has_the_same_digest(built: Row, tmp_path: Path) -> None:
-    """Another folder, umask, zone, locale, hash seed and number of cores; the base is made anew as well."""
-    other = Kiln(tmp_path / "another home")
-    env = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "7"}
+    """Another folder, umask, zone, locale, hash seed, patch release of Python, number of cores; the base anew, too."""
+    python, packages = another_python()
+    other = Kiln(tmp_path / "another home", python=python)
+    env = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "7", **packages}
     alone = ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
     command = ("build", "--target", ROW, "--no-validate", "--json")
     with other.start(*command, env=env, before=alone, umask=0o077) as process:
