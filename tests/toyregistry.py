@@ -229,7 +229,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not self.let_in("pull,push"):
             return
         self.taken()
-        if fault.isdecimal():
+        if " " in fault:
+            self.lead(fault)
+        elif fault.isdecimal():
             self.refuse(int(fault))
         elif query.get("mount") in self.toy.mounts.get(query.get("from", ""), ()):
             self.keep(query["mount"], self.toy.others[query["mount"]])
@@ -240,6 +242,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(
                 202, b"", {"Location": f"{self.toy.away}/v2/{REPOSITORY}/blobs/uploads/{name}?state=a%2Fb", **headers}
             )
+
+    def lead(self, fault: str) -> None:
+        """Elsewhere: the fault is a status and the beginning of an address."""
+        status, place = fault.split(" ")
+        self.reply(int(status), b"", {"Location": place + self.path})
 
     def tell(self, name: str) -> None:
         """How far an upload is."""
@@ -270,6 +277,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self.toy.uploads.pop(name, None)
             self.break_off()
+        elif " " in fault:
+            self.taken()
+            self.lead(fault)
         elif fault == "stall":
             self.hold_up()
         elif fault == "slow":
@@ -316,7 +326,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         data = self.taken()
-        if fault.isdecimal():
+        if " " in fault:
+            self.lead(fault)
+        elif fault.isdecimal():
             self.refuse(int(fault))
         elif fault == "stall":
             self.hold_up()
@@ -462,13 +474,19 @@ class Server(http.server.ThreadingHTTPServer):
 def serving() -> Iterator[Toy]:
     """A registry with nothing on it."""
     toy = Toy()
+    with at_another_address(toy) as toy.host:
+        yield toy
+
+
+@contextmanager
+def at_another_address(toy: Toy) -> Iterator[str]:
+    """The same registry; its host and port there."""
     handler = type("Bound", (Handler,), {"toy": toy})
     with Server(("127.0.0.1", 0), handler) as server:
-        toy.host = f"127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield toy
+            yield f"127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -336,6 +336,32 @@ def test_a_blob_next_door_is_mounted(toy: Toy, image: Image, store: Store, fault
     assert bool(toy.chunks) == bool(fault)
 
 
+@pytest.mark.parametrize("status", [307, 308])
+def test_an_upload_goes_where_the_registry_leads_it(toy: Toy, image: Image, store: Store, status: int) -> None:
+    """Each of its requests, whole, at the first try: what was sent already is sent there from its beginning."""
+    waits: list[float] = []
+    with toyregistry.at_another_address(toy) as other:
+        led = [f"{status} http://{other}"] * 3
+        toy.faults |= {"POST": led.copy(), "PATCH": led.copy(), "PUT": led.copy(), "name": led.copy()}
+        pushed(toy, image, store, sleep=waits.append)
+    assert whole(toy, image)
+    assert (waits, [fault for faults in toy.faults.values() for fault in faults]) == ([], [])
+
+
+@pytest.mark.parametrize("what", ["POST", "PATCH", "PUT", "name"])
+def test_an_upload_that_can_not_follow_says_where_it_was_led(toy: Toy, image: Image, store: Store, what: str) -> None:
+    """By a redirect that would make a question of it, or into the clear, or in circles."""
+    for led, said in (
+        ("302 http://one.example", "one.example"),
+        ("307 http://one.example", "plain HTTP"),
+        ("307 ", ""),
+    ):
+        toy.faults[what] = [led] * 999
+        with pytest.raises(PushError, match=said or "maximum allowed redirects"):
+            pushed(toy, image, store)
+        assert untagged(toy)
+
+
 def test_one_failure_ends_all(toy: Toy, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is being sent beside it is given up, not sent to its end."""
     image, failed = imaged(store, SMALL, LARGE), threading.Event()

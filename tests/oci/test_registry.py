@@ -383,6 +383,30 @@ def test_an_upload_elsewhere_is_shown_no_credentials(tmp_path: Path) -> None:
     assert seen == [""]
 
 
+@pytest.mark.parametrize("content", [b"xyz", lambda: iter([b"x", b"yz"])])
+def test_an_upload_that_is_led_elsewhere_shows_no_credentials(tmp_path: Path, content: session.Content) -> None:
+    """What is sent is the same, from its beginning; who sends it is told to none but the registry."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine one.example login me password mine\nmachine two.example login me password mine\n")
+    seen: list[tuple[str, str, bytes]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        kind = request.headers.get("Authorization", "").partition(" ")[0]
+        seen.append((request.url.host, kind, request.read()))
+        if request.url.host == "two.example":
+            return httpx.Response(201)
+        return httpx.Response(307, headers={"Location": "https://two.example/upload"})
+
+    with registry.connected(reference.parse(f"one.example/x@{digests.of_bytes(b'')}"), {"NETRC": str(netrc)}) as found:
+        found._basic = "Basic bWU6bWluZQ=="
+        found.client._mounts.clear()
+        found.client._transport = httpx.MockTransport(answer)
+        headers = {"Content-Length": "3"}
+        with found.ask("PATCH", "https://one.example/upload", headers, content=content, good={201}) as response:
+            assert response.url.host == "two.example"
+    assert seen == [("one.example", "Basic", b"xyz"), ("two.example", "", b"xyz")]
+
+
 def test_no_hop_on_the_way_is_in_the_clear(tmp_path: Path) -> None:
     """A redirect by plain HTTP isn't followed, even where it would lead back to HTTPS."""
     answers = {

@@ -74,6 +74,9 @@ def refusal(response: httpx.Response, what: str, host: str) -> tuple[str, str]:
     if response.status_code == httpx.codes.METHOD_NOT_ALLOWED and response.request.method in {"POST", "PATCH", "PUT"}:
         remedy = "it may be read-only, or a mirror of another registry: push to one that takes images"
         return f"the registry takes no uploads: {what}: {answer}", remedy
+    if response.next_request is not None:
+        place = response.next_request.url.host
+        return f"{what}: the registry leads to {place}, and nothing may be sent there: {answer}", f"try to name {place}"
     if "BLOB_UNKNOWN" in answer:  # it was collected there after we had asked for it
         return f"{what}: {answer}", "run it again: what the registry lacks of the image is sent then"
     return f"{what}: {answer}", "compare the image's name with what the registry has"

@@ -28,11 +28,16 @@ if TYPE_CHECKING:
     from torchkiln.oci.challenge import Challenge
     from torchkiln.oci.reference import Repository
 
+    Content = bytes | Callable[[], Iterable[bytes]]
+    """What is sent: as a whole, or in pieces from the beginning each time."""
+
 _T = TypeVar("_T")
 CONNECTIONS = 4
 TRIES = 5
 """In a row without progress, of which next to nothing is none."""
 RETRIED = {408, 429, 500, 502, 503, 504}
+KEPT = (httpx.codes.TEMPORARY_REDIRECT, httpx.codes.PERMANENT_REDIRECT)
+"""Redirects that leave method and content as they are (RFC 9110, 15.4.8 and 15.4.9)."""
 FOUND = (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT)
 BRIEF = httpx.Timeout(10)
 """For tidying up, which nobody waits for longer, and which alone goes on when somebody has hung up."""
@@ -91,7 +96,7 @@ class Session:
         address: str,
         headers: Mapping[str, str] | None = None,
         *,
-        content: bytes | Iterable[bytes] = b"",
+        content: Content = b"",
         good: Collection[int] = FOUND,
         timeout: httpx.Timeout | None = None,
     ) -> Iterator[httpx.Response]:
@@ -100,7 +105,7 @@ class Session:
         Two, since a token that was good for other threads' requests may run out before it is shown.
 
         Other places are shown no credentials, not even their own: the registry chose what is asked of them.
-        What is streamed can't be sent twice: AgainError asks for it anew, from where the registry has it.
+        What is streamed isn't sent twice to one place: AgainError asks for it anew, from where the registry has it.
         """
         once, tidying = not isinstance(content, bytes), timeout is BRIEF
         for rounds in (2, 1, 0):
@@ -111,11 +116,11 @@ class Session:
                 method,
                 address,
                 headers={**(headers or {}), **shown},
-                content=content or None,
+                content=_begun(content),
                 timeout=timeout or self.client.timeout,
                 extensions={"trace": partial(self._traced, tidying=tidying)},
             )
-            with self._sent(request) as response:
+            with self._sent(request, content) as response:
                 own = self._own(response.url)
                 wanted = challenges.parse(response.headers.get("WWW-Authenticate", "") if own else "")
                 expired = response.status_code == httpx.codes.UNAUTHORIZED
@@ -129,22 +134,35 @@ class Session:
             self._identify(wanted, shown, tidying=tidying)  # with no connection held: another is needed
 
     @contextmanager
-    def _sent(self, request: httpx.Request) -> Iterator[httpx.Response]:
-        """The answer to a request, where redirects lead if it only asks; each is looked at before it is followed.
+    def _sent(self, request: httpx.Request, content: Content | None = None) -> Iterator[httpx.Response]:
+        """The answer to a request, where redirects lead; each is looked at before it is followed.
 
+        What doesn't only ask goes on where it may stay what it is, with its content from the beginning; without one,
+        nowhere.
         What a redirect says besides may have no end; if it is short it is read, so that the connection is of use again.
         """
         for _ in range(network.MOST_HOPS):
             self.secure(request.url)
             response = self.client.send(request, auth=httpx.Auth(), stream=True)
             with closing(response):
-                if request.method not in {"GET", "HEAD"} or response.next_request is None:
+                goes_on = request.method in {"GET", "HEAD"} or (content is not None and response.status_code in KEPT)
+                if response.next_request is None or not goes_on:
                     yield response
                     return
                 if not response.is_stream_consumed:
                     network.bounded(response.iter_raw(), SAID)
-                request = response.next_request
+                request = self._again(response.next_request, content)
         raise httpx.TooManyRedirects("Exceeded maximum allowed redirects.", request=request)
+
+    def _again(self, request: httpx.Request, content: Content | None) -> httpx.Request:
+        """What httpx makes of a redirect, which has the old content, with that from its beginning."""
+        return self.client.build_request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            content=_begun(content or b""),
+            extensions=request.extensions,
+        )
 
     def go_on(self) -> None:
         """HaltedError if somebody has hung up."""
@@ -241,6 +259,10 @@ class Session:
         if address.scheme != "https" and not local and not told:
             remedy = "use a registry that has HTTPS"
             raise self.failure("the registry leads to plain HTTP", where=address.host, remedy=remedy)
+
+
+def _begun(content: Content) -> bytes | Iterable[bytes] | None:
+    return (content if isinstance(content, bytes) else content()) or None
 
 
 def _shut(line: Any) -> None:  # noqa: ANN401  httpcore's stream

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
@@ -204,7 +205,7 @@ class Upload:
         stop = min(self.blob.size, self.offset + size)
         headers = {"Content-Range": f"{self.offset}-{stop - 1}", "Content-Length": str(stop - self.offset), **OCTETS}
         good = {201, 202, 204, 404, 416, *CHUNK_REFUSED}
-        content = self.read(self.offset, stop)
+        content = partial(self.read, self.offset, stop)
         with self.registry.ask("PATCH", self.location, headers, content=content, good=good) as response:
             if response.status_code in CHUNK_REFUSED:
                 self.whole = True
@@ -224,7 +225,7 @@ class Upload:
         address = f"{self.location}{'&' if '?' in self.location else '?'}digest={quote(self.blob.digest)}"
         rest = self.blob.size - start
         headers = {"Content-Length": str(rest), **OCTETS} if rest else {"Content-Length": "0"}
-        content = self.read(start, self.blob.size) if rest else b""
+        content = partial(self.read, start, self.blob.size) if rest else b""
         good = {201, 204, 400, 404, 416}
         with self.registry.ask("PUT", address, headers, content=content, good=good, timeout=COMMIT) as response:
             if response.status_code >= httpx.codes.BAD_REQUEST:
