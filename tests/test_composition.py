@@ -271,7 +271,26 @@ def test_a_stage_is_told_once(shop: Shop, capsys: pytest.CaptureFixture[str]) ->
     row = shop.elsewhere(*NAMES)
     row.stages["compose"] = 2.1
     composed(shop, row)
-    assert "compose: " not in capsys.readouterr().err
+    assert "compose: 2.1 s" not in capsys.readouterr().err
+
+
+def test_where_all_is_here_nothing_is_asked_or_said(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """A build of what is cached is as quiet with a registry to compose from as without one."""
+    row = shop.elsewhere()
+    composed(shop, row, here=True)
+    capsys.readouterr()
+    asked = len(shop.toy.asked)
+    composed(shop, row, here=True)
+    assert (capsys.readouterr().err, len(shop.toy.asked)) == ("", asked)
+
+
+def test_a_repository_without_any_layer_is_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its name may be another's: all is made here, which takes its time."""
+    shop.toy.manifests.clear()
+    composed(shop, shop.elsewhere(*NAMES))
+    said = capsys.readouterr().err
+    assert "warning: none of them is there: they are made here; is it the right repository?" in said
+    assert "0 of them" not in said
 
 
 def test_a_compression_that_is_not_there_is_made_from_the_other(shop: Shop) -> None:

@@ -142,8 +142,9 @@ def test_a_short_read_is_not_a_wrong_hash(home: Home, index: Index) -> None:
     pin = index.add("big", "1", body=NOISE)
     index.ranges = False
     index.faults[pin.filename] = ["!cut"]
-    with pytest.raises(FetchError, match=rf"{pin.weight * 6 // 10} of {pin.weight} bytes"):
+    with pytest.raises(FetchError, match=rf"{pin.weight * 6 // 10} of {pin.weight} bytes") as raised:
         fetched(home, index, pin)
+    assert "goes on where it stopped" in raised.value.remedy
     assert left_in(home) == []
 
 
@@ -199,9 +200,10 @@ def test_tries_are_bounded(home: Home, index: Index) -> None:
     """A server that stays busy is a FetchError after five tries."""
     pin = index.add("one", "1")
     index.faults[pin.filename] = ["!503"]
-    with pytest.raises(FetchError, match="503"):
+    with pytest.raises(FetchError, match="503") as raised:
         fetched(home, index, pin)
     assert len(index.asked) == 5
+    assert raised.value.remedy.endswith("run it again")  # nothing has come that it could go on with
 
 
 @pytest.mark.parametrize("fault", ["other", "longer", "shorter"])

@@ -10,7 +10,7 @@ import pytest
 from tests.kiln import ROOT
 from torchkiln import finished
 from torchkiln import home as homes
-from torchkiln.errors import StoreError
+from torchkiln.errors import ImageError, StoreError
 from torchkiln.home import Home
 from torchkiln.lock import fit, lockfile, rows, sections
 from torchkiln.lock.lockfile import Pin
@@ -88,3 +88,12 @@ def test_an_image_of_another_list_of_the_same_name_is_not_used(project: Project,
             assert row.extra
             assert raised.value.where == str(row.extra.file)
             assert raised.value.remedy == f"./inv build {fit.options(row)}"
+
+
+@pytest.mark.parametrize("scheme", ["", "docker://"])
+def test_an_image_of_a_registry_is_pulled_first(project: Project, scheme: str) -> None:
+    """Whoever names one to validate is told both commands, for the row in question."""
+    with pytest.raises(ImageError) as raised, finished.subject(project, PLAIN, f"{scheme}registry.example/torch:next"):
+        pass
+    commands = f"./inv pull registry.example/torch:next, then ./inv validate --target {PLAIN.id} without --image"
+    assert raised.value.remedy.endswith(commands)

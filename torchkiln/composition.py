@@ -30,29 +30,51 @@ CHEAP = (EnvironmentSpec, SuiteSpec)
 
 
 def compose(
-    project: Project, plan: ImagePlan, lock: Lock, remote: Remote, *, here: bool, frozen: bool = False
+    project: Project,
+    plan: ImagePlan,
+    lock: Lock,
+    remote: Remote,
+    *,
+    here: bool,
+    frozen: bool = False,
+    stages: dict[str, float] | None = None,
 ) -> dict[str, Layer]:
     """Layers of a plan by key that need not be made, and are not here; with `here`, blobs are brought so that none is.
 
     Without it only what this build itself needs is brought. What was brought is as if it had been made here. `frozen`
     takes only what a lock knows. What the registry serves as other bytes is told, and is to be made. FetchError if it
-    can't be had.
+    can't be had. Where all is here nothing is asked or said; `stages` is told the seconds of what is.
     """
-    locked = {**layerlock.read(project.layer_lock), **_foreign(plan)}
     wanted = _wanted(project, plan)
+    found: dict[str, Layer] = {}
+    if wanted:
+        with step("compose", stages):
+            found = _found(project, plan, wanted, remote, here=here, frozen=frozen)
+    _compared(project, plan, lock, remote.registry)
+    return {key: layer for key, layer in found.items() if not project.store.has(layer.descriptor)}
+
+
+def _found(
+    project: Project, plan: ImagePlan, wanted: Mapping[str, str], remote: Remote, *, here: bool, frozen: bool
+) -> dict[str, Layer]:
+    """Those of the wanted layers that need not be made, once what is needed of them is here."""
+    locked = {**layerlock.read(project.layer_lock), **_foreign(plan)}
     tars = {key: locked[spec.key].diff_id for key, spec in _keyed(plan) if spec.key in locked}
     with step(f"look for {len(wanted)} layers in {remote.registry.where}"):
         found = remote.find(wanted, locked, tars=tars, strict=frozen)
         lesser = remote.find(_made_first(project, plan, wanted.keys() - found.keys()), locked, strict=frozen)
         size = sum(layer.descriptor.size for layer in (*found.values(), *lesser.values()))
-        note(f"{len(found) + len(lesser)} of them are there: {size / 1e9:.2f} GB that need not be made")
+        if found or lesser:
+            note(f"{len(found) + len(lesser)} of them are there: {size / 1e9:.2f} GB that need not be made")
+        else:
+            warn("none of them is there: they are made here; is it the right repository?")
     _bring(plan, wanted, found, lesser, remote, here=here)
     came = {key: layer for key, layer in {**found, **lesser}.items() if project.store.has(layer.descriptor)}
-    note(f"{len(came)} of them are here now: {sum(layer.descriptor.size for layer in came.values()) / 1e6:.1f} MB")
+    if came:
+        note(f"{len(came)} of them are here now: {sum(layer.descriptor.size for layer in came.values()) / 1e6:.1f} MB")
     for key, layer in came.items():
         project.home.record(key, layer.to_json())
-    _compared(project, plan, lock, remote.registry)
-    return {key: layer for key, layer in found.items() if not project.store.has(layer.descriptor)}
+    return found
 
 
 def _bring(

@@ -34,7 +34,7 @@ GAIN = 1 << 20
 """Bytes; a try that brought as many is no failure."""
 LONGEST_WAIT = 60
 """Seconds, whatever Retry-After asks for."""
-REMEDY = "check the network, HTTPS_PROXY and SSL_CERT_FILE, then run it again: it goes on where it stopped"
+REMEDY = "check the network, HTTPS_PROXY and SSL_CERT_FILE, then run it again"
 ELSEWHERE = "put the file into a folder named by TORCHKILN_FIND_LINKS, or choose another version: ./inv lock"
 RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 PARTIAL, NOT_SATISFIABLE = 206, 416
@@ -138,7 +138,8 @@ def _fill(pin: Pin, url: str, growing: Growing, around: Surroundings) -> None:
         except _AgainError as error:
             fruitless = 1 if growing.size - before >= GAIN else fruitless + 1
             if fruitless >= TRIES:
-                raise FetchError(f"{pin.filename}: {error}", where=place(url), remedy=REMEDY) from error
+                goes_on = ": it goes on where it stopped" if growing.size else ""
+                raise FetchError(f"{pin.filename}: {error}", where=place(url), remedy=REMEDY + goes_on) from error
             around.sleep(error.wait or 0.5 * 2 ** (fruitless - 1) * random.uniform(0.8, 1.2))  # noqa: S311  no secret
 
 

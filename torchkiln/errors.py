@@ -6,6 +6,9 @@ Codes 20 and 21 are verdicts of a validation, the same that validate/ ends with 
 
 from __future__ import annotations
 
+ROW = "--target ID"
+"""In a remedy: the row that this is about, which whoever knows it puts in its place (`lock.fit.named`)."""
+
 
 class TorchkilnError(Exception):
     """What failed (`what`), where (`where`), and what to try (`remedy`)."""

@@ -34,6 +34,7 @@ def subject(project: Project, target: Target, reference: str = "") -> Iterator[F
         manifest_of(project, target)
         hold_lock(project, target)
     with (
+        fit.named(target),
         project.home.lock("use", shared=True),
         tempfile.TemporaryDirectory(prefix="image-", dir=project.home.temporary) as scratch,
     ):

@@ -77,7 +77,7 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
     began, stages = time.monotonic(), dict[str, float]()
     made: list[tuple[LayerSpec, Layer]] = []
     sending = registries.sending(project, wishes.push, plain=wishes.plain, origin=wishes.origin)
-    with step(target.ref), project.home.lock("use", shared=True), sending as pusher:
+    with fit.named(target), step(target.ref), project.home.lock("use", shared=True), sending as pusher:
         lock, packages = planning.locked(project, target)
         registries.ask(project, pusher, wishes.origin, plain=wishes.plain)
         packages = userlands.settle(project, target, packages, frozen=wishes.frozen)
@@ -85,8 +85,8 @@ def build(project: Project, target: Target, engine: Engine | None, wishes: Wishe
         here = engine is not None or not wishes.push
         there: Mapping[str, Layer] = {}
         if wishes.origin:
-            with step("compose", stages), registries.at(project, wishes.origin, plain=wishes.plain) as remote:
-                there = composition.compose(project, plan, lock, remote, here=here, frozen=wishes.frozen)
+            with registries.at(project, wishes.origin, plain=wishes.plain, row=fit.made(target)) as remote:
+                there = composition.compose(project, plan, lock, remote, here=here, frozen=wishes.frozen, stages=stages)
             registries.distrust(pusher, remote)
         plan, image = assembly.assemble(
             project,
@@ -195,7 +195,7 @@ def wheels(project: Project, target: Target) -> Mapping[str, Path]:
 
 def base(project: Project, target: Target, *, frozen: bool = False) -> BaseResult:
     """Only the base layers of a row."""
-    with project.home.lock("use", shared=True):
+    with fit.named(target), project.home.lock("use", shared=True):
         lock, packages = planning.locked(project, target)
         settled = userlands.settle(project, target, packages, frozen=frozen)
         with assembly.base(project, planning.planned_from(project, target, lock, settled), frozen=frozen) as made:

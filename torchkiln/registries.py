@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from torchkiln import composition
+from torchkiln.errors import ROW
 from torchkiln.oci import remote as remotes
 from torchkiln.oci import served
 from torchkiln.oci.image import MANIFEST_TYPE, manifest_bytes
@@ -38,9 +39,9 @@ def ask(project: Project, pusher: Pusher | None, origin: str, *, plain: Sequence
             remote.registry.admitted()
 
 
-def at(project: Project, origin: str, *, plain: Sequence[str]) -> AbstractContextManager[Remote]:
-    """The layers of `HOST/REPOSITORY`, which need not be made."""
-    return remotes.at(origin, project.store, environment=project.environment, plain=plain)
+def at(project: Project, origin: str, *, plain: Sequence[str], row: str = ROW) -> AbstractContextManager[Remote]:
+    """The layers of `HOST/REPOSITORY`, which need not be made; `row` is how a command names what they are for."""
+    return remotes.at(origin, project.store, environment=project.environment, plain=plain, row=row)
 
 
 def distrust(pusher: Pusher | None, remote: Remote) -> None:

@@ -82,7 +82,7 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
     What is damaged there is sent again; VerifyError if that doesn't help: then there is no tag. Its layers are indexed
     for `build --from`.
     """
-    with project.home.lock("use", shared=True), step(f"push {target.ref}"):
+    with fit.named(target), project.home.lock("use", shared=True), step(f"push {target.ref}"):
         found = finished.manifest_of(project, target)
         finished.hold_lock(project, target)
         manifest = project.store.read(found.digest)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from torchkiln.errors import LockError, StaleLockError
+from torchkiln.errors import LockError, StaleLockError, StoreError
 from torchkiln.lock import fit, lockfile, sections
 from torchkiln.lock.lockfile import Lock, Pin
 from torchkiln.matrix import facts, schema
+from torchkiln.oci.compression import Compression
 
 ROOT = Path(__file__).parents[2]
 TARGETS = {target.id: target for target in schema.load(ROOT / "matrix.yaml").targets}
@@ -153,3 +154,14 @@ def test_all_misfits_are_told_at_once() -> None:
     with pytest.raises(LockError) as raised:
         fit.check_fits(LOCKS["torch28-cu128"], BIG)
     assert all(word in raised.value.what for word in ("torch is", "torchvision is", "torchaudio is"))
+
+
+def test_a_remedy_names_the_row_that_it_is_about() -> None:
+    """With all that names it on the command line; locks are the same for every publish target, and know none."""
+    row = replace(SMALL, compression=Compression(kind="zstd", level=3))
+    told = {"./inv build --target ID": "--target torch213-cpu --compression zstd:3"}
+    told |= {"git restore it, or ./inv lock --layers --target ID": "--layers --target torch213-cpu"}
+    for remedy, names in told.items():
+        with pytest.raises(StoreError) as raised, fit.named(row):
+            raise StoreError("a layer is missing", remedy=remedy)
+        assert raised.value.remedy == remedy.partition("--")[0] + names

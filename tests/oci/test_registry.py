@@ -21,10 +21,20 @@ from tests.dripping import PATIENCE
 from tests.toyregistry import Toy, tar
 from torchkiln import network
 from torchkiln.errors import FetchError, HashMismatchError, HostError, ImageError, TorchkilnError
-from torchkiln.oci import answer, reference, registry, session
+from torchkiln.oci import answer, naming, reference, registry, session
 from torchkiln.oci import digest as digests
 from torchkiln.oci import pull as pulling
-from torchkiln.oci.image import CONFIG_TYPE, LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Config, Image, Layer
+from torchkiln.oci.image import (
+    CONFIG_TYPE,
+    LAYER_TYPE,
+    MANIFEST_TYPE,
+    PLAIN_TYPE,
+    ZSTD_TYPE,
+    Config,
+    Descriptor,
+    Image,
+    Layer,
+)
 from torchkiln.oci.pull import Pulled, pull
 from torchkiln.oci.store import Store
 
@@ -257,6 +267,32 @@ def test_a_transfer_that_stalls_is_taken_up(toy: Toy, store: Store, monkeypatch:
     assert pulled(toy, store, digest).image.layers[0].descriptor.digest == blob(TWO)
     first, *_, last = [wanted for path, wanted in toy.asked if path.endswith(blob(TWO))]
     assert (first, last.startswith("bytes=")) == ("", True)
+
+
+@pytest.mark.parametrize("name", ["team/base:nope", "team/base@sha256:" + "c" * 64])
+def test_an_image_that_is_not_there_is_told_in_words(toy: Toy, store: Store, name: str) -> None:
+    """Which registry has no image of which name, and what to try; by tag or by digest."""
+    text, nobody = f"{toy.host}/{name}", {"NETRC": "/nonexistent"}
+    with pytest.raises(FetchError, match=f"^{re.escape(f'{toy.host} has no image {name} (404')}") as raised:
+        pull(naming.pinned(text, environment=nobody), store, machine="x86_64", environment=nobody)
+    assert "compare repository and tag" in raised.value.remedy
+    assert f"docker login {toy.host}" in raised.value.remedy
+
+
+def test_only_what_has_arrived_is_said_to_be_kept(toy: Toy, store: Store) -> None:
+    """A registry that was never reached has given nothing; layers that are whole are not fetched again."""
+    digest = toy.add(ONE, TWO)
+    toy.faults[digest] = ["503"] * session.TRIES
+    with pytest.raises(FetchError) as raised:
+        pulled(toy, store, digest)
+    assert raised.value.remedy.endswith("then run it again")
+    toy.faults[blob(ONE)] = ["503"] * session.TRIES
+    with registry.connected(reference.parse(toy.at(digest)), {"NETRC": "/nonexistent"}, lambda _: None) as found:
+        first, second = (Descriptor.from_json(layer) for layer in json.loads(toy.manifests[digest][1])["layers"])
+        found.blob(second, store)
+        with pytest.raises(FetchError) as raised:
+            found.blob(first, store)
+    assert raised.value.remedy.endswith("then run it again: what has arrived is kept")
 
 
 def test_credentials_of_netrc_are_used(toy: Toy, store: Store, tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ def toy() -> Iterator[Toy]:
 def at(toy: Toy, store: Store) -> Iterator[Remote]:
     """Its layers; nobody waits."""
     environment = {"NETRC": "/nonexistent"}
-    with remote.at(f"{toy.host}/{REPOSITORY}", store, environment=environment, sleep=lambda _seconds: None) as found:
+    with remote.at(
+        f"{toy.host}/{REPOSITORY}", store, environment=environment, sleep=lambda _seconds: None, row="--target toy"
+    ) as found:
         yield found
 
 
@@ -181,7 +183,7 @@ def test_other_bytes_for_a_locked_layer_are_told_and_not_taken(
     assert store.has(good.descriptor)
     said = capsys.readouterr().err.replace("\n", " ")
     assert f"{TITLES[KEY]}: what {toy.host}/{REPOSITORY} has is not used" in said
-    assert f"./inv push {toy.host}/{REPOSITORY}:TAG" in said
+    assert f"./inv push {toy.host}/{REPOSITORY}:TAG --target toy --verify sends it there again" in said
 
 
 def test_a_locked_layer_that_is_shorter_there_is_told(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchkiln.engines import docker
 from torchkiln.engines.docker import Docker
 from torchkiln.engines.sandbox import Sandbox
-from torchkiln.errors import EngineError, ImageError, UsageError
+from torchkiln.errors import ROW, EngineError, ImageError, UsageError
 from torchkiln.oci import load
 
 if TYPE_CHECKING:
@@ -52,4 +52,7 @@ def open_image(reference: str, scratch: Store) -> Foreign:
     if kind == "docker-daemon" and name:
         known = docker.identify(name)
         return replace(load.archive(docker.save(name), scratch, reference), loaded=known)
-    raise ImageError(f"no image reference: {reference!r}", remedy="oci:DIR[:REF] or docker-daemon:NAME")
+    pull = f"./inv pull {reference.removeprefix('docker://')}, then ./inv validate {ROW} without --image"
+    raise ImageError(
+        f"no image reference: {reference!r}", remedy=f"oci:DIR[:REF] or docker-daemon:NAME; from a registry: {pull}"
+    )

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchkiln.errors import LockError
+from torchkiln.errors import ROW, LockError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import LAYER_TYPE, PLAIN_TYPE, ZSTD_TYPE, Descriptor, Layer, canonical
 
@@ -23,7 +23,7 @@ LAYER = re.compile(
 )
 HEADING = re.compile(r"# (source|config|python|inputs): (\S+)")
 ASKED = re.compile(r"# asks: ([a-z]+)(?: (.+))?")
-COMMAND = "./inv lock --target ID --base"
+COMMAND = f"./inv lock {ROW} --base"
 """What writes a base lock, where the row is not known."""
 _FORMS = {"tar": PLAIN_TYPE, "tar+gzip": LAYER_TYPE, "tar+zstd": ZSTD_TYPE}
 Asks = tuple[tuple[str, str], ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchkiln.errors import LockError, StaleLockError
+from torchkiln.errors import ROW, LockError, StaleLockError, TorchkilnError
 from torchkiln.lock import closure, sections, tags
 from torchkiln.lock.lockfile import Inputs
 from torchkiln.lock.sections import LockFile
@@ -80,11 +81,27 @@ def options(target: Target) -> str:
     return f"--target {replace(target, extra=None).id}{more}"
 
 
-def build(target: Target) -> str:
-    """What builds a row, as it is made for its publish target."""
+def made(target: Target) -> str:
+    """What names a row on the command line, as it is made for its publish target."""
     place = f" --for {target.publish_target.id}" if target.publish_target.id else ""
     compression = f" --compression {target.compression}" if target.compression != GZIP else ""
-    return f"./inv build {options(target)}{place}{compression}"
+    return f"{options(target)}{place}{compression}"
+
+
+def build(target: Target) -> str:
+    """What builds a row, as it is made for its publish target."""
+    return f"./inv build {made(target)}"
+
+
+@contextmanager
+def named(target: Target) -> Iterator[None]:
+    """Remedies of errors name the row, where those who raise them know only its locks, layers or blobs."""
+    try:
+        yield
+    except TorchkilnError as error:
+        row = options(target) if "./inv lock" in error.remedy else made(target)  # a lock is for every publish target
+        error.remedy = error.remedy.replace(ROW, row)
+        raise
 
 
 def lacking(target: Target, file: LockFile, beside: LockFile = EMPTY) -> str:

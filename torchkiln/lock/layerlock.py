@@ -11,7 +11,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from torchkiln.errors import LayerMismatchError, LockError
+from torchkiln.errors import ROW, LayerMismatchError, LockError
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Descriptor, Layer
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-COMMAND = "./inv lock --layers --target ID"
+COMMAND = f"./inv lock --layers {ROW}"
 """What writes entries."""
 REMEDY = (
     "git restore the line, if it was edited; with the versions it was locked with, the layer is the locked one again; "

@@ -79,7 +79,16 @@ def refusal(response: httpx.Response, what: str, host: str) -> tuple[str, str]:
         return f"{what}: the registry leads to {place}, and nothing may be sent there: {answer}", f"try to name {place}"
     if "BLOB_UNKNOWN" in answer:  # it was collected there after we had asked for it
         return f"{what}: {answer}", "run it again: what the registry lacks of the image is sent then"
+    if response.status_code == httpx.codes.NOT_FOUND and (image := _image(response.request.url.path)):
+        remedy = f"compare repository and tag with what was pushed; one that is private may need `docker login {host}`"
+        return f"{host} has no image {image} ({answer})", remedy
     return f"{what}: {answer}", "compare the image's name with what the registry has"
+
+
+def _image(path: str) -> str:
+    """The image that a manifest's address stands for, by tag or digest; empty for any other address."""
+    found = re.fullmatch(r"/v2/(.+)/manifests/([^/]+)", path)
+    return f"{found[1]}{'@' if ':' in found[2] else ':'}{found[2]}" if found else ""
 
 
 def unreached(error: Exception) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from torchkiln import console
-from torchkiln.errors import PushError, StoreError
+from torchkiln.errors import ROW, PushError, StoreError
 from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.delivery import delivering
@@ -119,7 +119,7 @@ class Pusher:
             raise StoreError(
                 what,
                 where=str(self.store.root),
-                remedy="./inv build --target ID makes what is missing, or brings it with --from HOST/REPOSITORY",
+                remedy=f"./inv build {ROW} makes what is missing, or brings it with --from HOST/REPOSITORY",
             )
 
     def _read(self, blob: Descriptor) -> Read:

@@ -66,6 +66,7 @@ class Registry(Session):
             self.persist(f"blob {blob.digest}", lambda: self._append(blob, writer), progress=lambda: writer.size)
             self.same(writer.digest, blob.digest)
             writer.commit(blob.media_type)
+        self.arrived = True
 
     def blobs(self, wanted: Iterable[Descriptor], store: Store) -> dict[Digest, HashMismatchError]:
         """Put blobs into the store, the largest first, unless they are there; what is wrong with those that are not.

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
 from torchkiln import console
-from torchkiln.errors import HashMismatchError, ImageError
+from torchkiln.errors import ROW, HashMismatchError, ImageError
 from torchkiln.oci import content, layerindex
 from torchkiln.oci.reference import repository
 from torchkiln.oci.registry import connected
@@ -39,6 +39,8 @@ class Remote:
 
     registry: Registry
     store: Store
+    row: str = ROW
+    """How a command names what the layers are for."""
     damaged: set[Digest] = field(default_factory=set)
     """Blobs that the registry is known to serve as something else."""
 
@@ -127,7 +129,7 @@ class Remote:
 
     def _refused(self, layer: Layer, why: str) -> Literal[False]:
         place = self.registry.where
-        again = f"./inv push {place}:TAG --target T --verify, for a row with that layer, sends it there again"
+        again = f"./inv push {place}:TAG {self.row} --verify sends it there again"
         console.warn(f"{layer.title}: what {place} has is not used: {why}; it is made here; {again}")
         return False
 
@@ -140,8 +142,9 @@ def at(
     environment: Mapping[str, str],
     plain: Collection[str] = (),
     sleep: Callable[[float], object] | None = None,
+    row: str = ROW,
 ) -> Iterator[Remote]:
     """The layers of `HOST/REPOSITORY`; ImageError for another form. `plain` are hosts that may speak plain HTTP."""
     place = repository(where)
     with connected(replace(place, plain=place.host in plain), environment, sleep) as registry:
-        yield Remote(registry=registry, store=store)
+        yield Remote(registry=registry, store=store, row=row)

@@ -60,6 +60,8 @@ class Session:
     """What tokens are asked for; empty for what the registry names."""
     failure: type[TorchkilnError] = FetchError
     """What is raised when the registry can't be had."""
+    arrived: bool = False
+    """Whether anything has that another run need not transfer again."""
     token: str = field(default="", repr=False)
     _halted: threading.Event = field(default_factory=threading.Event)
     _lines: list[Any] = field(default_factory=list, repr=False)
@@ -85,7 +87,8 @@ class Session:
                 fruitless = 1 if progress() - before >= FLOOR else fruitless + 1
                 if fruitless >= TRIES:
                     said = unreached(error) or f"{what}: {network.redact(str(error) or type(error).__name__)}"
-                    remedy = "check the registry's name and the network, then run it again: what has arrived is kept"
+                    again = "run it again" + (": what has arrived is kept" if self.arrived else "")
+                    remedy = f"check the registry's name and the network, then {again}"
                     raise self.failure(said, where=self.where, remedy=remedy) from error
                 (self.sleep or self._halted.wait)(getattr(error, "wait", 0) or 0.5 * 2 ** (fruitless - 1))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchkiln import room
-from torchkiln.errors import StoreError
+from torchkiln.errors import ROW, StoreError
 from torchkiln.home import write_atomically
 from torchkiln.oci import digest as digests
 from torchkiln.oci.digest import Digest
@@ -115,9 +115,7 @@ class Store:
         try:
             return self.path(digest).open("rb")
         except FileNotFoundError as error:
-            raise StoreError(
-                f"blob {digest} is missing", where=str(self.root), remedy="build the target again"
-            ) from error
+            raise StoreError(f"blob {digest} is missing", where=str(self.root), remedy=f"./inv build {ROW}") from error
 
     def read(self, digest: Digest) -> bytes:
         """A small blob as a whole."""

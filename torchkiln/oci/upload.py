@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from torchkiln.errors import HashMismatchError, TorchkilnError
+from torchkiln.errors import ROW, HashMismatchError, TorchkilnError
 from torchkiln.oci.answer import AgainError, said
 from torchkiln.oci.location import cancel, located, reported
 from torchkiln.oci.session import BRIEF
@@ -84,6 +84,7 @@ def send(
             upload.abandon(usable=not isinstance(error, HashMismatchError))
             raise
         note.clear()
+        registry.arrived = True
         return how
 
 
@@ -244,7 +245,7 @@ class Upload:
             raise self._other(f"the registry took {self.blob.digest} for {found[:100]}")
 
     def _other(self, what: str) -> HashMismatchError:
-        remedy = "./inv verify --target ID says whether the blob is damaged here; if not, find out what lies on the way"
+        remedy = f"./inv verify {ROW} says whether the blob is damaged here; if not, find out what lies on the way"
         return HashMismatchError(what, where=self.registry.where, remedy=remedy)
 
     def _located(self, response: httpx.Response, before: str) -> None:
