@@ -138,8 +138,10 @@ def test_gpus_of_the_facts_are_known() -> None:
             "no release is called 'toch28'; no accelerator is called 'cu216'; no GPU",
             "torch28-cu126",
         ),
-        ("torch28-cu126-with-mine", "no extra is called 'mine' (there are none)", "an id is <release>"),
-        ("torch28-cu126-zzz", "(there are a10, a100,", "an id is <release>"),
+        ("torch28-cu126-with-mine", "no extra is called 'mine' (there are none)", "torch28-cu126"),
+        ("torch28-cu126-zzz", "is called 'zzz'", "torch28-cu126"),
+        ("torch213-foo", "no accelerator is called 'foo'", "torch213-cpu"),
+        ("foo-bar", "no release is called 'foo'; no accelerator is called 'bar'", "an id is <release>"),
     ],
 )
 def test_every_unknown_part_is_named_with_the_nearest(wrong: str, told: str, remedy: str) -> None:
@@ -181,6 +183,22 @@ def test_what_is_no_id_is_a_mistake_of_usage(wrong: str, remedy: str) -> None:
         asked(wrong)
     assert raised.value.remedy.startswith(remedy)
     assert raised.value.remedy == words.FORM or not asked(raised.value.remedy).refused
+
+
+def test_nonsense_is_answered_in_a_few_lines() -> None:
+    """With what is wrong and where all rows are listed, not with every word that there is."""
+    for nonsense in ("foo-bar", "torch25-cu124-foo", "nonsense-nonsense-nonsense"):
+        with pytest.raises(UnknownTargetError) as raised:
+            asked(nonsense)
+        assert "./inv matrix lists" in str(raised.value)
+        assert len(str(raised.value)) < 400
+
+
+def test_what_an_id_lacks_is_told() -> None:
+    """A release or an accelerator alone is half an id, not nonsense."""
+    for half, lacks in (("torch25", "no accelerator"), ("cpu", "no release"), ("a100", "no release")):
+        with pytest.raises(UsageError, match=f"^{half} names {lacks}"):
+            asked(half)
 
 
 def test_another_spelling_is_told_by_what_is_wrong_with_it() -> None:

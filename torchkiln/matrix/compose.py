@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,19 +33,29 @@ def compose(family: Matrix, known: Facts, identifier: str) -> Target:
     knows, UsageError what is no id.
     """
     there = words.Words(own=_own(family), known=_known(known), archs=_archs(family, known))
-    row = _composed(family, known, words.read(identifier, there, partial(_working, family, known)))
+    row = _composed(family, known, words.read(identifier, there, partial(_working, family, known, identifier)))
     return next((listed for listed in family.targets if listed.id == row.id), row)
 
 
-def _working(family: Matrix, known: Facts, meant: Iterable[Mapping[str, str]]) -> str:
-    """The first id of those that may be meant whose row has no error; else the nearest such row's; else none."""
+def _working(family: Matrix, known: Facts, identifier: str, meant: Iterable[Mapping[str, str]]) -> str:
+    """The first id of those that may be meant whose row has no error; else the nearest such row's.
+
+    Where no word gives a hint, the matrix's id that is spelt most alike; else none.
+    """
     rows = []
     for said in meant:
         rows.append(_composed(family, known, said))
         if nearest.legal(rows[-1], known):
             return rows[-1].id
+    if not rows:
+        return _alike(family, known, identifier)
     near = ((row, nearest.nearest(row, known, family)) for row in rows[:NEAR])
     return next((other.id for row, other in near if other and other.gpu.driver == row.gpu.driver), "")
+
+
+def _alike(family: Matrix, known: Facts, identifier: str) -> str:
+    ids = {row.id: row for row in family.targets if row.extra is None}
+    return next((one for one in get_close_matches(identifier, ids) if nearest.legal(ids[one], known)), "")
 
 
 def _archs(family: Matrix, known: Facts) -> dict[str, list[str]]:

@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     Offer = Callable[[Iterable[Mapping[str, str]]], str]
     """Words by kind, best first → an id that works, and is near the first of them; empty if there is none."""
 
-FORM = "an id is <release>-<accelerator>[-<gpu>][-<flavour>][-<base>][-<arch>][-with-<extra>], such as torch25-cu124"
+FORM = (
+    "an id is <release>-<accelerator>[-<gpu>][-<flavour>][-<base>][-<arch>][-with-<extra>], such as torch25-cu124;"
+    " ./inv matrix lists every row"
+)
+WHERE = "matrix.yaml (./inv matrix lists its rows) and torchkiln/matrix/facts.yaml"
 ORDER = ("release", "accelerator", "gpu", "flavour", "base", "arch", "extra")
 HEAD, OPTIONAL = ORDER[:2], ORDER[2:-1]
 """What every id has, and what may follow; known by the words themselves, wherever they stand."""
 SOME = "GPU, flavour, base or architecture"
 """The kind of an optional word that is none of them."""
+FEW = 8
+"""So many words of a kind are listed where none is near."""
 TRIES = 40
 """So many ids that may be meant are tried."""
 
@@ -80,7 +86,7 @@ def _wrong(identifier: str, parted: Sequence[tuple[str, str]], words: Words) -> 
         return UsageError(f"{identifier!r} is no id: {_why(identifier)}", where=FORM)
     if unknown := [(kind, word) for kind, word in parted if _missing(kind, word, words)]:
         told = "; ".join(_told(kind, word, words) for kind, word in unknown)
-        return UnknownTargetError(f"{spelt}: {told}", where="matrix.yaml and torchkiln/matrix/facts.yaml")
+        return UnknownTargetError(f"{spelt}: {told}", where=WHERE)
     kinds = [kind for kind, _ in parted]
     if twice := next((kind for kind in kinds if kinds.count(kind) > 1), ""):
         both = " and ".join(word for kind, word in parted if kind == twice)
@@ -105,7 +111,8 @@ def _parted(identifier: str, words: Words) -> list[tuple[str, str]]:
     """Every word with its kind: that of its place or its name; unknown ones are what is missing, then optional."""
     named, _, extra = _spelling(identifier).partition("-with-")
     parts = named.split("-")
-    if len(parts) == 1 or not re.fullmatch(r"[a-z0-9-]+", _spelling(identifier)) or "" in parts:
+    alone = len(parts) == 1 and not words.kind(named)
+    if alone or not re.fullmatch(r"[a-z0-9-]+", _spelling(identifier)) or "" in parts:
         raise UsageError(f"{identifier!r} is no id", remedy=FORM)
     kinds = [words.kind(word, (*HEAD[place : place + 1], *ORDER[:-1])) for place, word in enumerate(parts)]
     lacking = iter([kind for kind in HEAD if kind not in kinds])
@@ -133,5 +140,6 @@ def _meant(parted: Sequence[tuple[str, str]], words: Words) -> Iterator[Mapping[
 def _told(kind: str, word: str, words: Words) -> str:
     if kind == SOME and word in words.archs:
         return f"{word!r} is an architecture, and ids have the names of its GPUs ({', '.join(words.archs[word])})"
-    there = "" if words.near(kind, word) else f" (there are {', '.join(words.legal(kind)) or 'none'})"
-    return f"no {kind} is called {word!r}{there}"
+    legal = words.legal(kind)
+    listed = len(legal) <= FEW and not words.near(kind, word)
+    return f"no {kind} is called {word!r}" + (f" (there are {', '.join(legal) or 'none'})" if listed else "")
