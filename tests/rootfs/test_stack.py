@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import stat
+import subprocess
+import sys
 import tarfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +18,6 @@ from torchkiln import rootfs
 from torchkiln.errors import ImageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torchkiln.home import Home
     from torchkiln.oci.store import Store
 
@@ -144,6 +146,39 @@ def test_any_number_of_workers(store: Store, tmp_path: Path, monkeypatch: pytest
         found.append(rawlayers.snapshot(tree))
     assert found[0] == found[1]
     assert {name for name in found[0] if "/" not in name} == {".", "d0", "d10", "d11"}
+
+
+ROOT = Path(__file__).parent.parent.parent
+FEW = """
+import json, os, resource, sys
+from pathlib import Path
+from torchkiln import rootfs
+from torchkiln.home import Home
+from torchkiln.oci.image import Layer
+from torchkiln.oci.store import Store
+
+os.sched_getaffinity = lambda _: range(16)
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
+home = Home(Path(sys.argv[3]))
+rootfs.merge(home, Store(home.store), [Layer.from_json(one) for one in json.load(sys.stdin)])
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize(("soft", "hard"), [(600, 600), (256, 4096)])
+def test_no_layer_is_too_deep_for_few_descriptors(home: Home, store: Store, soft: int, hard: int) -> None:
+    """With little more than merging needs fewer unpack at once, to the same tree; what may be raised is raised."""
+    deep = "/".join(["d"] * 198)
+    stack = [layer(store, file(f"{number}/{deep}/f", bytes(32 << 20))) for number in range(2)]
+    stack.append(layer(store, file(f"x/{deep}/f", b"1"), file("x", b"2")))
+    given = json.dumps([one.to_json() for one in stack]).encode()
+    command = [sys.executable, "-c", FEW, str(soft), str(hard), str(home.root)]
+    done = subprocess.run(command, input=given, capture_output=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.split() == [b"600" if hard == 600 else b"758", str(hard).encode()]
+    (merged,) = (home.rootfs / "stacks-2").glob("*/tree")
+    assert sorted(path.name for path in merged.iterdir()) == ["0", "1", "x"]
+    assert (merged / "1" / deep / "f").stat().st_size == 32 << 20
 
 
 def test_a_failure_is_of_its_layer(home: Home, store: Store) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import HostError, ImageError
+from torchkiln.oci.content import DEEPEST
 from torchkiln.rootfs import folder as folders
 from torchkiln.rootfs import unpack as layers
 from torchkiln.rootfs.once import once
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 FOLDER = "stacks-2"
 """Below `home.rootfs`, as for layers."""
 MOST_WORKERS = 16
-"""Each holds a folder and all above it open; inflating, hashing and writing release the interpreter's lock."""
+"""Inflating, hashing and writing release the interpreter's lock."""
+OPEN = DEEPEST + 10
+"""Descriptors that a worker may need: a folder and all above it, and what it reads and writes."""
+OTHERS = 128
+"""Descriptors of everything else."""
 
 
 def merge(home: Home, store: Store, stack: Sequence[Layer]) -> Path:
@@ -58,12 +64,24 @@ def tree(home: Home, store: Store, image: Image) -> Iterator[Path]:
 def _unpack_all(home: Home, store: Store, stack: Sequence[Layer]) -> list[Path]:
     """Largest first, so that no worker begins with it last."""
     distinct = {layer.diff_id: layer for layer in sorted(stack, key=lambda layer: -layer.unpacked_size)}
-    workers = min(len(os.sched_getaffinity(0)), len(distinct) or 1, MOST_WORKERS)
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(_workers(min(len(os.sched_getaffinity(0)), len(distinct) or 1, MOST_WORKERS))) as pool:
         found = dict(
             zip(distinct, pool.map(lambda layer: layers.unpack(home, store, layer), distinct.values()), strict=True)
         )
     return [found[layer.diff_id] for layer in stack]
+
+
+def _workers(wanted: int) -> int:
+    """So many as may all be in a deepest folder; the limit is raised at need, as Go's programs do, so most often all.
+
+    To merge takes as much as two.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = OTHERS + OPEN * max(wanted, 2)
+    if soft < needed:
+        soft = min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, (soft - OTHERS) // OPEN))
 
 
 def _merge(target: Path, trees: Sequence[Path]) -> None:
@@ -111,19 +129,20 @@ def _kept(place: folders.Cursor, path: layers.Path_) -> Iterator[int | None]:
 def _add(source: int, target: int, path: str, implied: frozenset[str], *, new: bool) -> None:
     """Link a folder's files, descend into its folders, and describe it; a folder hides a link of a lower layer."""
     about = os.fstat(target if path in implied and not new else source)
-    with os.scandir(source) as entries:
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                _link(entry.name, source, target)
-                continue
-            made = folders.make_folder(entry.name, target)
-            below = os.open(entry.name, folders.FOLDER, dir_fd=source)
-            beside = os.open(entry.name, folders.FOLDER, dir_fd=target)
-            try:
-                _add(below, beside, f"{path}/{entry.name}" if path else entry.name, implied, new=made)
-            finally:
-                os.close(below)
-                os.close(beside)
+    with os.scandir(source) as listed:
+        entries = list(listed)  # what lists them holds a descriptor
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            _link(entry.name, source, target)
+            continue
+        made = folders.make_folder(entry.name, target)
+        below = os.open(entry.name, folders.FOLDER, dir_fd=source)
+        beside = os.open(entry.name, folders.FOLDER, dir_fd=target)
+        try:
+            _add(below, beside, f"{path}/{entry.name}" if path else entry.name, implied, new=made)
+        finally:
+            os.close(below)
+            os.close(beside)
     owner = (about.st_uid, about.st_gid) if os.geteuid() == 0 else None
     folders.describe(target, owner=owner, mode=about.st_mode & 0o7777, mtime_ns=about.st_mtime_ns)
 
