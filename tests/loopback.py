@@ -186,7 +186,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.page(folder, rest)
 
     def page(self, folder: str, project: str) -> None:
-        """The page of a project, as the next fault of it says: a status, or `slow`, or `silent`."""
+        """The page of a project, as the next fault of it says: a status, or `slow`, `silent` or `drip`."""
         fault = self.next_fault(f"{folder}/{project}")
         self.index.visited.append(f"{folder}/{project}")
         if folder in self.index.down or fault.isdecimal():
@@ -196,7 +196,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(SILENCE)
             self.close_connection = True  # whoever asked is gone
             return
-        if fault:
+        if fault == "drip":
+            self.wfile = Dripping(self.wfile)
+        elif fault:
             time.sleep(0.3)
         if self.index.pages.get(folder, "html" if folder.startswith("whl/") else "json") == "html":
             self.html(folder, project)

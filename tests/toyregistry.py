@@ -292,7 +292,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.taken()
             self.reply(404 if kept is None else 416, b"", {} if kept is None else self.told(name))
         else:
-            self.append(name, self.taken(), unsaid=fault == "unsaid")
+            data = self.taken()
+            self.append(name, data[:9] if fault == "few" else data, unsaid=fault == "unsaid")
 
     def hold_up(self) -> None:
         """Neither take what comes nor answer, for as long as somebody wants."""

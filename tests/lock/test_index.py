@@ -13,6 +13,7 @@ from tests import loopback
 from torchkiln.errors import HashMismatchError, LockError
 from torchkiln.fetch import fetch
 from torchkiln.lock import fit, lockfile, resolve
+from torchkiln.lock import index as asking
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Accelerator, Target, select
 
@@ -273,6 +274,16 @@ def test_an_index_that_fails_leads_to_no_other(index: Index, tmp_path: Path, fau
         asked(index, tmp_path, CUDA, UV_HTTP_TIMEOUT="1")
     assert not {"simple/torch", "whl/rocm6.4/torch", "whl/cpu/torch"} & set(index.visited)
     assert "TORCHKILN_PYTORCH_INDEX" in raised.value.remedy
+
+
+def test_an_index_that_never_stops_and_never_ends_is_told(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each byte of it comes within uv's own patience."""
+    monkeypatch.setattr(asking, "LONGEST", 1)
+    index.faults["whl/cu126/torch"] = ["!drip"]
+    with pytest.raises(LockError, match="no answer out of the indexes in 1 seconds"):
+        asked(index, tmp_path, CUDA)
 
 
 @pytest.mark.parametrize("named", ["http://127.0.0.1:1/whl/", "http://me:hunter2@127.0.0.1:1/whl", "nowhere"])

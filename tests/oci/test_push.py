@@ -336,6 +336,19 @@ def test_a_blob_next_door_is_mounted(toy: Toy, image: Image, store: Store, fault
     assert bool(toy.chunks) == bool(fault)
 
 
+def test_a_registry_that_takes_next_to_nothing_is_told(toy: Toy, image: Image, store: Store) -> None:
+    """It would be sent the same chunk for ever: a few bytes of it are no progress. Once in a while they end nothing."""
+    toy.faults["PATCH"] = ["few", "", "few"]
+    pushed(toy, image, store)
+    assert whole(toy, image)
+    toy.blobs.clear()
+    toy.manifests.clear()
+    toy.faults["PATCH"] = ["few"] * 999
+    with pytest.raises(PushError, match="took 9 bytes of 2097152"):
+        pushed(toy, image, store)
+    assert untagged(toy)
+
+
 @pytest.mark.parametrize("status", [307, 308])
 def test_an_upload_goes_where_the_registry_leads_it(toy: Toy, image: Image, store: Store, status: int) -> None:
     """Each of its requests, whole, at the first try: what was sent already is sent there from its beginning."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -41,6 +42,8 @@ is served can be checked."""
 NAME = "torchkiln-variant"
 """What uv is to call that index: a user's own index of the same name would take its place."""
 UNKNOWN = rf"\b({'|'.join(BUILT)}) was not found in the package registry"
+LONGEST = 1800
+"""Seconds: uv bounds how long an index is silent, not how slowly it speaks. No row takes nearly as long."""
 ROOM = "make room in the temporary folder (TMPDIR) and in uv's cache (UV_CACHE_DIR)"
 
 
@@ -81,10 +84,18 @@ def ask(
             folder.joinpath("pylock.toml").write_text(_pylock(preferences))
         options = ["--constraints", "constraints.txt"] if constraints else []
         options += [] if dependencies else ["--no-deps"]
-        done = process.run([*_command(asked), *options], env=_environment(environment), cwd=folder)
+        done = _resolved([*_command(asked), *options], environment, folder)
         for warning in _warnings(done, asked, environment, constraints, fresh=dependencies):
             console.warn(warning)
         return _offers(done.stdout.decode())
+
+
+def _resolved(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> CompletedProcess[bytes]:
+    try:
+        return process.run(command, env=_environment(environment), cwd=folder, timeout=LONGEST)
+    except subprocess.TimeoutExpired as error:
+        remedy = "see whether the indexes that are asked answer otherwise, and run it again"
+        raise LockError(f"uv got no answer out of the indexes in {LONGEST} seconds", remedy=remedy) from error
 
 
 def _lay_out(

@@ -19,6 +19,7 @@ from torchkiln.oci.answer import AgainError, said
 from torchkiln.oci.location import cancel, located, reported
 from torchkiln.oci.session import BRIEF
 from torchkiln.oci.unfinished import held
+from torchkiln.pace import FLOOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,10 +217,12 @@ class Upload:
             has = reported(response)
         if has is not None and not self.offset < has <= stop:
             raise AgainError(f"the registry has {has} bytes, not {stop}")
-        self.offset = stop if has is None else has
+        before, self.offset = self.offset, stop if has is None else has
         self.furthest = max(self.furthest, self.offset)
         self.note.write(self.location, self.least)
         self.arrived(self.offset)
+        if self.offset < min(stop, before + FLOOR):
+            raise AgainError(f"the registry took {self.offset - before} bytes of {stop - before}")
 
     def _close(self, start: int) -> None:
         """The rest, and the digest."""
