@@ -97,3 +97,14 @@ def test_an_image_of_a_registry_is_pulled_first(project: Project, scheme: str) -
         pass
     commands = f"./inv pull registry.example/torch:next, then ./inv validate --target {PLAIN.id} without --image"
     assert raised.value.remedy.endswith(commands)
+
+
+def test_a_damaged_image_elsewhere_is_named_in_what_tells_more(project: Project) -> None:
+    """The command can be run as it is written."""
+    built(project, PLAIN, "")
+    reference = f"oci:{project.home.store}:{PLAIN.id}"
+    manifest = project.store.refs()[PLAIN.id].digest
+    project.store.discard(manifest)
+    with pytest.raises(StoreError) as raised, finished.subject(project, PLAIN, reference):
+        pass
+    assert f"./inv verify --image {reference} tells all that is wrong" in raised.value.remedy

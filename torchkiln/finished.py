@@ -50,7 +50,9 @@ def _opened(project: Project, target: Target, reference: str, scratch: Store) ->
             raise
         remedy = f"./inv verify {fit.options(target)} removes what is damaged, {fit.build(target)} remakes it"
         if reference:
-            remedy = "copy the image again from where it came; ./inv verify --image oci:DIR:REF tells all that is wrong"
+            remedy = (
+                f"copy the image again from where it came; ./inv verify --image {reference} tells all that is wrong"
+            )
         raise type(error)(error.what, where=error.where, remedy=remedy) from error
 
 

@@ -22,7 +22,7 @@ import pytest
 from tests import rawlayers
 from tests.layers.conftest import ROOT
 from tests.toys import unpacked
-from torchkiln import rootfs, specs
+from torchkiln import room, rootfs, specs
 from torchkiln.engines import Command
 from torchkiln.engines.sandbox import Sandbox
 from torchkiln.errors import BaseError, HostError, ImageError, PlanError
@@ -416,10 +416,18 @@ def test_an_error_of_apt_becomes_a_cause_without_secrets() -> None:
         bootstrap._redacted(line, variables)
         for line in ("I: running", "E: Failed to fetch x through http://user:word@127.0.0.1:1")
     ]
-    error = str(bootstrap._failure(BASE, DEBIAN, said))
+    error = str(bootstrap._failure(BASE, DEBIAN, said, Path("/")))
     assert "can't be reached" in error
     assert "$http_proxy" in error
     assert "word" not in error
+
+
+def test_a_disk_that_is_full_under_mmdebstrap_is_named(home: Home) -> None:
+    """The folder that it works in, and the way out, as wherever a disk is full."""
+    said = ["tar: ./usr/bin/perl: Cannot write: No space left on device", "E: mmdebstrap failed to run"]
+    error = bootstrap._failure(BASE, DEBIAN, said, home.temporary)
+    assert f"the disk of {home.temporary}, on the file system of " in error.what
+    assert error.remedy == room.REMEDY
 
 
 def test_another_recipe_is_refused(home: Home) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchkiln import network, process, room
@@ -19,7 +20,6 @@ from torchkiln.specs import LAYER_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from torchkiln.layers.base.distribution import Distribution
     from torchkiln.matrix.target import Base
@@ -37,7 +37,7 @@ _OTHER = (
     "build it on such a machine, or apt-get install arch-test qemu-user-static binfmt-support",
 )
 _CAUSES = (
-    ("No space left on device", "the disk is full", room.REMEDY),
+    ("No space left on device", "the disk of {folder} is full", room.REMEDY),
     ("Unable to locate package", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
     ("no installation candidate", "the suite lacks a package", "compare the base's `packages` in matrix.yaml"),
     ("neither be executed natively", *_OTHER),
@@ -136,7 +136,7 @@ def run(
     said = [_redacted(line, variables) for line in _stream([*_apart(), *arguments], variables)]
     if said and said[-1] == "0":
         return target
-    raise _failure(base, distribution, said[:-1])
+    raise _failure(base, distribution, said[:-1], Path(variables.get("TMPDIR", "/tmp")))  # noqa: S108  as mmdebstrap
 
 
 def _apart() -> tuple[str, ...]:
@@ -187,10 +187,11 @@ def _redacted(line: str, variables: Mapping[str, str]) -> str:
     return line
 
 
-def _failure(base: Base, distribution: Distribution, said: list[str]) -> BaseError:
+def _failure(base: Base, distribution: Distribution, said: list[str], folder: Path) -> BaseError:
     text = "\n".join(said)
     cause, remedy = next(((what, remedy) for sign, what, remedy in _CAUSES if sign in text), ("it failed", ""))
     words = {"archive": distribution.name.capitalize(), "mirror": distribution.mirror, "keys": distribution.package}
+    words["folder"] = room.place(folder)
     shown = [line[:300] for line in said if line.startswith(("E: ", "W: ", "dpkg: "))] or [line[:300] for line in said]
     return BaseError(
         f"mmdebstrap made no userland: {cause.format(**words)}\n" + "\n".join(f"  {line}" for line in shown[-_TAIL:]),
