@@ -285,9 +285,11 @@ def test_where_all_is_here_nothing_is_asked_or_said(shop: Shop, capsys: pytest.C
 
 
 def test_a_repository_without_any_layer_is_told(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its name may be another's: all is made here, which takes its time."""
+    """Its name may be another's: all is made here, which takes its time; the base, more than all, is there already."""
     shop.toy.manifests.clear()
-    composed(shop, shop.elsewhere(*NAMES))
+    row = shop.elsewhere(*NAMES)
+    assembling.make_base(row.project, row.base)
+    composed(shop, row)
     said = capsys.readouterr().err
     assert "warning: none of them is there: they are made here; is it the right repository?" in said
     assert "0 of them" not in said
