@@ -14,7 +14,7 @@ from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import finished, layerlocking, locking, pipeline, planning, transfer
 from torchkiln import home as homes
-from torchkiln.errors import FetchError, LockError, PushError, VerifyError
+from torchkiln.errors import FetchError, HashMismatchError, LockError, PushError, VerifyError
 from torchkiln.home import Home
 from torchkiln.layers import boundaries, boundarylock
 from torchkiln.layers.base import table as userlands
@@ -293,12 +293,32 @@ def test_what_is_known_to_be_damaged_there_is_sent_again(ready: Project, tmp_pat
             with pytest.raises(VerifyError, match=bad.digest) as raised:
                 pipeline.build(other, GOOD, None, again)
             assert "its storage is damaged" in raised.value.remedy
+            assert "two" not in registry.manifests  # nobody is led to it
             return
         built = pipeline.build(other, GOOD, None, again)
         assert built.pushed
         assert built.pushed.blobs[bad.digest] == "sent"
         assert digests.of_bytes(registry.blobs[bad.digest]) == bad.digest
         assert registry.manifests["two"] == registry.manifests["one"]
+
+
+@pytest.mark.parametrize(("kept", "verify"), [(b"short", False), (b"other", True), (b"", False)])
+def test_an_image_that_is_not_there_as_it_was_sent_gets_no_tag(ready: Project, kept: bytes, *, verify: bool) -> None:
+    """Manifest and sizes are held against what was sent, with --verify every byte: by digest, before the tag is set."""
+    image = pipeline.build(ready, GOOD, None).image
+    blob = next(layer.descriptor for layer in image.layers if layer.title.startswith("torch"))
+    with toyregistry.serving() as registry:
+        if kept:
+            registry.blobs[blob.digest] = kept if kept == b"short" else bytes(blob.size)
+            registry.faults["PUT"] = ["kept"] * 99
+        else:
+            registry.faults["name"] = ["other"]
+        wishes = Wishes(push=f"{registry.host}/{toyregistry.REPOSITORY}:one", verify=verify)
+        with pytest.raises((VerifyError, HashMismatchError)) as raised:
+            pipeline.build(ready, GOOD, None, wishes)
+        assert (blob.digest in raised.value.what) is bool(kept)
+        assert registry.host in raised.value.where
+        assert "one" not in registry.manifests
 
 
 def test_an_image_made_otherwise_keeps_its_name_wherever_it_goes(ready: Project, tmp_path: Path) -> None:
