@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import pytest
 from tests import rawlayers
 from torchkiln import garbage, rootfs
 from torchkiln.errors import StoreError
+from torchkiln.layers import boundaries
+from torchkiln.layers.inflate import Boundary
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import LAYER_TYPE, Config, Image, Layer, recorded
 from torchkiln.oci.store import Store
@@ -69,6 +72,57 @@ def test_forgotten_image_goes(home: Home) -> None:
     assert garbage.collect(home, forget=["old-row"]).files == 3
     assert store.refs() == {}
     assert not store.has(layer.descriptor)
+
+
+def test_what_a_killed_write_left_goes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside each file that is written as a whole; the file itself, and locks, stay."""
+    store = Store(home.store)
+    layer = Layer(descriptor=store.put(b"one", LAYER_TYPE), diff_id=digests.of_bytes(b"one"), unpacked_size=3)
+    store.put_image(Image(config=Config(), layers=(layer,)), "row")
+    home.record("wheel-one", layer.to_json())
+    before = {path for path in home.root.rglob("*") if path.is_file()} | {home.locks / "use.lock"}
+
+    def killed(*_: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", killed)
+        patched.setattr(type(home.root), "unlink", killed)  # nobody tidies up after SIGKILL
+        with pytest.raises(KeyboardInterrupt):
+            home.record("wheel-one", {})
+        with pytest.raises(KeyboardInterrupt):
+            store.tag("row", layer.descriptor)
+        with pytest.raises(KeyboardInterrupt):
+            boundaries.write(home.boundaries, "a" * 64, {1: Boundary(2, 3)})
+    assert len({path for path in home.root.rglob("*") if path.is_file()} - before) == 3
+    assert garbage.collect(home).files == 3
+    assert {path for path in home.root.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("damage", ["other digest", "no manifest", "missing"])
+def test_nothing_goes_while_a_manifest_cannot_be_read(home: Home, damage: str) -> None:
+    """Whatever became of it: it can't be told what that image needs, which is named with the ways out; both work."""
+    store = Store(home.store)
+    layers = [
+        Layer(descriptor=store.put(data, LAYER_TYPE), diff_id=digests.of_bytes(data), unpacked_size=3)
+        for data in (b"one", b"two")
+    ]
+    images = [Image(config=Config(), layers=(layer,)) for layer in layers]
+    bad, _ = (store.put_image(image, ref) for ref, image in zip(("bad", "good"), images, strict=True))
+    stray = store.put(b"stray", LAYER_TYPE)
+    text = store.read(bad.digest)
+    lying = text.replace(layers[0].descriptor.digest.encode(), stray.digest.encode())
+    store.discard(bad.digest)
+    if damage != "missing":
+        store.path(bad.digest).write_bytes(lying if damage == "other digest" else b"x" + text)
+    for forget in ([], ["good"]):
+        with pytest.raises(StoreError, match="manifest of bad is missing or damaged") as raised:
+            garbage.collect(home, forget=forget)
+        assert "./inv gc --forget bad " in raised.value.remedy
+        assert all(store.has(blob) for blob in (stray, *(layer.descriptor for layer in layers)))
+        assert store.refs().keys() == {"bad", "good"}
+    assert garbage.collect(home, forget=["bad"]).files > 0
+    assert [store.has(layer.descriptor) for layer in layers] == [False, True]
 
 
 def test_a_killed_collection_leaves_no_half_tree(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

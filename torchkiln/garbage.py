@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchkiln.errors import StoreError
+from torchkiln.errors import ImageError, StoreError
+from torchkiln.home import forgotten
 from torchkiln.oci import digest as digests
+from torchkiln.oci import document as documents
 from torchkiln.oci.image import recorded
 from torchkiln.oci.store import Store
 
@@ -30,21 +31,43 @@ class Collected:
     """Bytes."""
 
 
-def needed(store: Store) -> set[Digest]:
-    """Manifests, configs and layers of every named image."""
+def needed(store: Store, forget: Sequence[str] = ()) -> set[Digest]:
+    """Manifests, configs and layers of the named images but these; StoreError if it can't be told what one needs."""
     found: set[Digest] = set()
-    for descriptor in store.refs().values():
-        document = json.loads(store.read(descriptor.digest))
-        parts = [document["config"], *document["layers"]]
-        found |= {descriptor.digest, *(digests.parse(part["digest"]) for part in parts)}
+    lost: list[str] = []
+    for ref, descriptor in store.refs().items():
+        if ref in forget:
+            continue
+        try:
+            found |= _parts(store, descriptor.digest)
+        except (StoreError, ImageError):
+            lost.append(ref)
+    if lost:
+        raise StoreError(
+            f"nothing is removed: the manifest of {', '.join(lost)} is missing or damaged, so it isn't known what of "
+            "the cache that needs",
+            where=str(store.root),
+            remedy=f"./inv build or ./inv pull brings it again; ./inv gc{''.join(f' --forget {ref}' for ref in lost)} "
+            "gives it up",
+        )
     return found
 
 
-def unneeded(home: Home, *, wheels: bool) -> Iterator[Path]:
+def _parts(store: Store, digest: Digest) -> set[Digest]:
+    """What an image consists of; ImageError for a manifest of other bytes, which could leave something out."""
+    data = store.read(digest)
+    if digests.of_bytes(data) != digest:
+        raise ImageError(f"{digest} is damaged")
+    manifest = documents.manifest(data)
+    return {digest, manifest.config.digest, *(layer.digest for layer in manifest.layers)}
+
+
+def unneeded(home: Home, keep: set[Digest], *, wheels: bool) -> Iterator[Path]:
     """Paths that may go: temporaries, blobs, index entries, trees, facts; wheels and their boundaries too if asked."""
-    keep = needed(Store(home.store))
     names = {digests.encoded(digest) for digest in keep}
     yield from (home.temporary.iterdir() if home.temporary.is_dir() else ())
+    for folder in (home.store, home.index, home.boundaries):
+        yield from forgotten(folder)
     uploads = Store(home.store).uploads
     yield from (uploads.iterdir() if uploads.is_dir() else ())
     blobs = Store(home.store).blobs
@@ -67,7 +90,7 @@ def size_of(path: Path) -> tuple[int, int]:
     return 1, path.lstat().st_size
 
 
-def _forget(store: Store, names: Sequence[str]) -> None:
+def _named(store: Store, names: Sequence[str]) -> None:
     known = store.refs()
     if unknown := [name for name in names if name not in known]:
         raise StoreError(
@@ -75,8 +98,6 @@ def _forget(store: Store, names: Sequence[str]) -> None:
             where=str(store.root),
             remedy=f"one of {', '.join(sorted(known)) or 'none: nothing is built'}",
         )
-    for name in names:
-        store.untag(name)
 
 
 def _remove(home: Home, path: Path) -> None:
@@ -93,12 +114,16 @@ def _remove(home: Home, path: Path) -> None:
 def collect(home: Home, *, forget: Sequence[str] = (), wheels: bool = False) -> Collected:
     """Remove what no named image needs, after forgetting names; waits until nothing holds the cache (lock `use`).
 
-    Raises StoreError for a name that no image has.
+    Raises StoreError for a name that no image has, and while a named image's manifest can't be read.
     """
     files = size = 0
     with home.lock("use"):
-        _forget(Store(home.store), forget)
-        for path in list(unneeded(home, wheels=wheels)):
+        store = Store(home.store)
+        _named(store, forget)
+        keep = needed(store, forget)
+        for name in forget:
+            store.untag(name)
+        for path in list(unneeded(home, keep, wheels=wheels)):
             more_files, more_size = size_of(path)
             files, size = files + more_files, size + more_size
             _remove(home, path)

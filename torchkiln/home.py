@@ -135,6 +135,11 @@ def prepare(home: Home) -> Home:
     return home
 
 
+def forgotten(folder: Path) -> Iterator[Path]:
+    """What `write_atomically` left in a folder when it was killed; also what it is about to rename, if it runs."""
+    return folder.glob(".*.????????")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write, fsync, rename: readers see the old file or the new one, never a part. HostError if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
