@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from bench.stage import Stage
 
 ROWS = (
-    "torch25-cu124",
-    "torch26-cu124",
-    "torch28-cu128",
-    "torch26-cu124-trixie",
-    "torch27-cu126-trixie",
-    "torch28-cu128-trixie",
+    "torch213-cu130",
+    "torch214-cu130",
+    "torch215-cu132",
+    "torch213-cu130-trixie",
+    "torch214-cu130-trixie",
+    "torch215-cu132-trixie",
 )
-"""Three releases on Python 3.11 and 3.13; 2.7.1 stands for 2.5.1 on 3.13, which gets no Triton and has no row."""
+"""Three releases on Python 3.11 and 3.13, two of them of one CUDA: the newest such family that an index has whole."""
 FLAVOURS = ("torch213-cu130", "torch213-cu130-devel", "torch213-cu130-hopper")
 """Of one release and accelerator: as it is, with the toolkit, and for one GPU."""
 PEER, APART = f"docker {PLAIN.name}", f"{OURS}, each row by itself"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.layers.conftest import Made
 
 SPEC = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
-CONTENT = {4: "sha256:9a799d1efbba69cb4471bef0b1a39de2db221d7c068e49aa24387a83ff275fa5"}
+CONTENT = {5: "sha256:09cbf4a47070290c404ec4d99378d378085f5ac06a9a9ba1d85512719bf2c5e1"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 

@@ -123,8 +123,8 @@ class Vectors:
         """The settings' module, as other finders have it but for this; None for every other."""
         if name != self.settings:
             return None
+        self.settings = ""  # once; it stays among the finders, since another thread may be going through them
         try:
-            sys.meta_path.remove(self)
             return _changed(name, _trust)
         except Exception:  # noqa: BLE001  then it is imported unchanged
             return None
@@ -132,7 +132,8 @@ class Vectors:
 
 def _changed(name: str, change: Callable[[ModuleType], None]) -> ModuleSpec | None:
     """How a module is imported, and changed right after."""
-    import importlib.util  # noqa: PLC0415  rarely needed, and torch has it by then
+    import importlib.util  # noqa: PLC0415  rarely needed, and torch has both by then
+    from contextlib import suppress  # noqa: PLC0415
 
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
@@ -142,7 +143,8 @@ def _changed(name: str, change: Callable[[ModuleType], None]) -> ModuleSpec | No
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module  # other modules may have the same loader
         loader.exec_module(module)
-        change(module)
+        with suppress(Exception):  # then it stays as it is
+            change(module)
 
     loader.exec_module = exec_module
     return spec
