@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.layers.conftest import Made
 
 SPEC = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
-CONTENT = {5: "sha256:09cbf4a47070290c404ec4d99378d378085f5ac06a9a9ba1d85512719bf2c5e1"}
+CONTENT = {5: "sha256:d88c7cc6d16614ef9a7175c2546abf625678e0c4eac81519af36e93adcfca7b4"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 

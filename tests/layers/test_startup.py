@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.abc
+import importlib.util
+import os
 import sys
-from typing import TYPE_CHECKING
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from torchkiln import process
 from torchkiln.layers import startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from importlib.abc import Loader
     from types import ModuleType
 
     Imported = Callable[..., ModuleType]
 
 
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imported]:
-    """Imports a text in the place of Inductor's settings, as Python does after its start, and forgets it."""
-    name = "inductor_settings_of_a_test"
-    monkeypatch.setattr(startup.Vectors, "settings", name)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-
-    def imported(text: str, machine: str = "x86_64") -> ModuleType:
-        (tmp_path / f"{name}.py").write_text(text)
-        startup.vectorise(sys.meta_path, machine)
-        return importlib.import_module(name)
-
-    yield imported
-    sys.modules.pop(name, None)
-
-
+NAME = "inductor_settings_of_a_test"
 SWITCH = "class cpp: vec_isa_ok = None"
 
 
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imported]:
+    """Imports a text in the place of Inductor's settings, as Python does after its start, and forgets it."""
+    compiler = tmp_path / "bin" / "g++"
+    compiler.parent.mkdir()
+    compiler.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(startup, "COMPILER", str(compiler))
+    monkeypatch.setattr(startup.Vectors, "settings", NAME)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [startup.Vectors(), *sys.meta_path])
+
+    def imported(text: str) -> ModuleType:
+        (tmp_path / f"{NAME}.py").write_text(text)
+        return importlib.import_module(NAME)
+
+    yield imported
+    sys.modules.pop(NAME, None)
+
+
 def test_inductor_is_told_what_the_compiler_builds(settings: Imported) -> None:
-    """Once its settings are imported, and once only: what is imported again is as torch has it."""
+    """Whenever its settings are imported, also after somebody has only looked where they are."""
+    (Path(sys.path[0]) / f"{NAME}.py").write_text(SWITCH)
+    importlib.util.find_spec(NAME)
     module = settings(SWITCH)
     assert module.cpp.vec_isa_ok is True
-    assert importlib.reload(module).cpp.vec_isa_ok is None
+    assert importlib.reload(module).cpp.vec_isa_ok is True
 
 
 @pytest.mark.parametrize("variable", ["CXX", "TORCHINDUCTOR_VEC_ISA_OK"])
@@ -54,14 +67,42 @@ def test_inductor_tries_by_itself_where_somebody_said_otherwise(
     assert settings(SWITCH).cpp.vec_isa_ok is None
 
 
-@pytest.mark.parametrize(
-    "text", ["class cpp: vec_isa_ok = False", "class cpp: vec_isa_ok = 0", "class cpp: simdlen = 0"]
-)
-def test_settings_that_say_so_stay(settings: Imported, text: str) -> None:
+def test_inductor_tries_another_compiler(settings: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the user's that comes first on PATH: the image's validation has not tried it."""
+    other = tmp_path / "own" / "g++"
+    other.parent.mkdir()
+    other.touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{other.parent}:{tmp_path / 'bin'}")
+    assert settings(SWITCH).cpp.vec_isa_ok is None
+
+
+def test_other_machines_are_left_alone(settings: Imported, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their extensions are others."""
+    names = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(**{**_fields(names), "machine": "aarch64"}))
+    assert settings(SWITCH).cpp.vec_isa_ok is None
+
+
+def _fields(names: os.uname_result) -> dict[str, str]:
+    return {field: getattr(names, field) for field in ("sysname", "nodename", "release", "version", "machine")}
+
+
+@pytest.mark.parametrize("text", ["class cpp: vec_isa_ok = False", "class cpp: simdlen = 0", "cpp = None"])
+def test_settings_without_the_question_stay(settings: Imported, text: str) -> None:
     """Releases that decided otherwise, or know no such switch, are imported as they are."""
-    stated = vars(settings(text).cpp)
-    assert stated.get("vec_isa_ok", False) in (False, 0)
-    assert "vec_isa_ok" in stated or "simdlen" in stated
+    assert not getattr(settings(text).cpp, "vec_isa_ok", False)
+
+
+REFUSES = """
+class Settings:
+    vec_isa_ok = property(lambda self: None)
+cpp = Settings()
+"""
+
+
+def test_settings_that_refuse_stay(settings: Imported) -> None:
+    """A release whose switch can't be set is imported all the same."""
+    assert settings(REFUSES).cpp.vec_isa_ok is None
 
 
 def test_a_loader_that_others_share_is_left_as_it_was(settings: Imported) -> None:
@@ -77,14 +118,57 @@ def test_settings_that_fail_fail_as_ever(settings: Imported) -> None:
         settings("1 / 0")
 
 
-def test_other_machines_are_left_alone(settings: Imported) -> None:
-    """Their extensions are others."""
-    assert settings(SWITCH, "aarch64").cpp.vec_isa_ok is None
+class Odd(importlib.abc.MetaPathFinder):
+    """Somebody's finder whose loaders take no attribute."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        """The settings, by a loader of its own kind."""
+        return ModuleSpec(name, cast("Loader", Slotted())) if name == NAME else None
 
 
-def test_the_finder_is_there_once() -> None:
-    """However often the start-up runs."""
-    finders: list[object] = []
-    startup.vectorise(finders, "x86_64")
-    startup.vectorise(finders, "x86_64")
-    assert len(finders) == 1
+class Slotted:
+    """With slots alone."""
+
+    __slots__ = ()
+
+    def create_module(self, _spec: ModuleSpec) -> None:
+        """As usual."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """What Inductor has."""
+        exec(SWITCH, vars(module))  # noqa: S102  a constant
+
+
+def test_other_finders_are_asked_as_ever(settings: Imported) -> None:
+    """Where their loader can't be changed the module is what they say."""
+    sys.meta_path.insert(1, Odd())
+    module = settings("")
+    assert type(module.__loader__).__name__ == Slotted.__name__
+    assert module.cpp.vec_isa_ok is None
+
+
+PROGRAM = """
+import importlib.util, sys, threading
+sys.path.insert(0, sys.argv[2])
+spec = importlib.util.spec_from_file_location("torchkiln_startup", sys.argv[1])
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+inside = threading.Event(); sys.inside = inside
+def whole(): import torch._inductor
+def settings(): inside.wait(); import torch._inductor.config
+threads = [threading.Thread(target=each, daemon=True) for each in (whole, settings)]
+for each in threads: each.start()
+for each in threads: each.join(20)
+print(not any(each.is_alive() for each in threads))
+"""
+
+
+def test_threads_that_import_inductor_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """One imports the package, which takes its time and more imports; another its settings in the meantime."""
+    package = tmp_path / "torch" / "_inductor"
+    package.mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").touch()
+    (package / "__init__.py").write_text("import sys, time\nsys.inside.set()\ntime.sleep(0.5)\nfrom . import other\n")
+    (package / "other.py").touch()
+    (package / "config.py").write_text(SWITCH)
+    done = process.run([sys.executable, "-c", PROGRAM, str(startup.__file__), str(tmp_path)], env={})
+    assert done.stdout == b"True\n", done.stderr.decode()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}
 ROOT = "/tmp/torch"  # noqa: S108  shared on purpose; who may use it is checked
 SHIPPED = "/opt/torchkiln/cache"
+COMPILER = "/usr/bin/g++"
+"""Of the image; another one that comes first on PATH is the user's."""
 
 
 def point(environ: os._Environ[str] | dict[str, str], uid: int, root: str = ROOT, shipped: str = SHIPPED) -> None:
@@ -119,54 +121,56 @@ class Vectors:
 
     settings = "torch._inductor.config"
 
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """The settings' module, as other finders have it but for this; None for every other."""
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ANN401  as Python has them
+        """The settings' module, as other finders have it but for this; None for every other.
+
+        The others are asked directly: importlib.util would wait for the parent package with the import lock held.
+        """
         if name != self.settings:
             return None
-        self.settings = ""  # once; it stays among the finders, since another thread may be going through them
         try:
-            return _changed(name, _trust)
+            found = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+            spec = next((each for each in found if each is not None), None)
+            if spec is not None:
+                _after(spec.loader, _tell)
         except Exception:  # noqa: BLE001  then it is imported unchanged
             return None
-
-
-def _changed(name: str, change: Callable[[ModuleType], None]) -> ModuleSpec | None:
-    """How a module is imported, and changed right after."""
-    import importlib.util  # noqa: PLC0415  rarely needed, and torch has both by then
-    from contextlib import suppress  # noqa: PLC0415
-
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
         return spec
-    loader: Any = spec.loader
+
+
+def _after(loader: Any, change: Callable[[ModuleType], None]) -> None:  # noqa: ANN401  whatever has exec_module
+    """Have what a loader executes next changed afterwards."""
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module  # other modules may have the same loader
         loader.exec_module(module)
-        with suppress(Exception):  # then it stays as it is
+        try:
             change(module)
+        except Exception:  # noqa: BLE001  then it stays as it is
+            return
 
     loader.exec_module = exec_module
-    return spec
 
 
-def _trust(settings: ModuleType) -> None:
+def _tell(settings: ModuleType) -> None:
     """Unless another compiler is used, somebody said otherwise, or the release has no such switch."""
-    stated = any(os.environ.get(variable) for variable in ("CXX", "TORCHINDUCTOR_VEC_ISA_OK"))
-    if not stated and getattr(getattr(settings, "cpp", None), "vec_isa_ok", False) is None:
+    if settings.cpp.vec_isa_ok is None and tells(os.environ):
         settings.cpp.vec_isa_ok = True
 
 
-def vectorise(finders: list[Any], machine: str) -> None:
-    """Put the finder first, once; on other machines than x86-64 other extensions would be meant."""
-    if machine == "x86_64" and not any(isinstance(each, Vectors) for each in finders):
-        finders.insert(0, Vectors())
+def tells(environ: os._Environ[str] | dict[str, str]) -> bool:
+    """Whether Inductor would use this image's compiler, and nobody said otherwise."""
+    import shutil  # noqa: PLC0415  rarely needed, and torch has it by then
+
+    stated = any(environ.get(variable) for variable in ("CXX", "TORCHINDUCTOR_VEC_ISA_OK"))
+    return not stated and os.uname().machine == "x86_64" and shutil.which("g++") == COMPILER
 
 
 def start() -> None:
     """Do it for this process, silently."""
     try:
-        vectorise(sys.meta_path, os.uname().machine)
+        if not any(isinstance(each, Vectors) for each in sys.meta_path):
+            sys.meta_path.insert(0, Vectors())
         unconstrain(os.environ, sys.orig_argv)
         name(os.environ, os.getuid())
         point(os.environ, os.geteuid())
