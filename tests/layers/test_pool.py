@@ -11,6 +11,7 @@ import time
 from concurrent.futures import CancelledError
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +72,30 @@ def test_the_first_error_is_raised_whole() -> None:
     with pytest.raises(WheelError) as caught:
         dict(pool.each(refuse, [(number,) for number in range(9)], workers=2))
     assert (caught.value.what, caught.value.where, caught.value.remedy) == ("three", "here", "four")
+
+
+class AwkwardError(Exception):
+    """Made of more than it keeps as its arguments, as other libraries' are: a pickle of it can't be read."""
+
+    def __init__(self, reason: str, log: object) -> None:
+        super().__init__(reason)
+        self.log = log
+
+
+def fail_awkwardly(log: bool) -> None:  # noqa: FBT001  a job
+    """A job whose error can't travel: its pickle can't be read, or can't even be written."""
+    raise AwkwardError("no room for it", iter(()) if log else Lock())
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_an_error_that_cannot_travel_is_told_all_the_same(log: bool) -> None:  # noqa: FBT001  as above
+    """What it was and where it was raised; and the worker goes on."""
+    with pool.started(fail_awkwardly, workers=1) as workers:
+        for _ in range(2):
+            with pytest.raises(HostError, match=r"^AwkwardError\('no room for it'\)") as raised:
+                workers.submit(log).result(timeout=60)
+    assert raised.value.where.startswith(f"{__file__}:")
+    assert raised.value.where.endswith(", in fail_awkwardly")
 
 
 def test_a_worker_that_dies_is_an_error() -> None:

@@ -10,7 +10,9 @@ import ctypes
 import math
 import multiprocessing
 import os
+import pickle
 import signal
+import traceback
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -203,8 +205,19 @@ def _answer_all(connection: Connection[Any, Any], function: Callable[..., Any]) 
         try:
             answer: tuple[bool, Any] = (True, function(*job))
         except Exception as error:  # noqa: BLE001  every error is the parent's to judge
-            answer = (False, error)
+            answer = (False, _portable(error))
         connection.send(answer)
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or if it doesn't come whole out of a pickle, one that says what it was and where it was raised."""
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301  our own, of a moment ago
+            return error
+    except Exception:  # noqa: BLE001, S110  whatever its own methods raise
+        pass
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return HostError(repr(error), where=f"{last.filename}:{last.lineno}, in {last.name}")
 
 
 def _leave(*_: object) -> NoReturn:
