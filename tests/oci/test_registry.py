@@ -199,11 +199,44 @@ def test_other_bytes_are_refused_and_not_kept(toy: Toy, store: Store, which: str
 
 
 def test_a_layer_must_unpack_to_what_the_config_states(toy: Toy, store: Store) -> None:
-    """The digest of the compressed bytes proves nothing about the tar; the blob is not kept either."""
+    """The digest of the compressed bytes proves nothing about the tar; a lie costs no blob that other images have."""
+    good = pulled(toy, store, toy.add(ONE)).image
     digest = toy.add(ONE, config={"rootfs": {"diff_ids": [digests.of_bytes(TWO)]}})
-    with pytest.raises(HashMismatchError, match="the config states"):
+    with pytest.raises(HashMismatchError, match="the config states") as raised:
         pulled(toy, store, digest)
-    assert not store.path(digests.parse(blob(ONE))).exists()
+    assert toy.host in raised.value.where
+    assert store.has(good.layers[0].descriptor)
+
+
+@pytest.mark.parametrize("layer_type", [LAYER_TYPE, ZSTD_TYPE, PLAIN_TYPE])
+def test_a_blob_that_has_rotted_here_is_brought_again(toy: Toy, store: Store, layer_type: str) -> None:
+    """Whatever its bytes became, at their number: seen when it is read, and mended by the same pull."""
+    digest = toy.add(TWO, ONE, layer_type=layer_type)
+    rotten, sound = (layer.descriptor for layer in pulled(toy, store, digest).image.layers)
+    good = store.read(rotten.digest)
+    for bad in (good[:-9] + bytes(9), good[: len(good) // 2] + b"x" * (len(good) - len(good) // 2), bytes(len(good))):
+        store.path(rotten.digest).write_bytes(bad)
+        toy.asked.clear()
+        pulled(toy, store, digest)
+        assert store.read(rotten.digest) == good
+        assert not [path for path, _ in toy.asked if path.endswith(sound.digest)]
+    store.path(rotten.digest).write_bytes(bytes(len(good)))
+    toy.faults[rotten.digest] = ["other"]
+    with pytest.raises(HashMismatchError, match="the registry serves"):
+        pulled(toy, store, digest)
+    pulled(toy, store, digest)
+
+
+def test_what_is_no_layer_is_not_fetched_twice(toy: Toy, store: Store) -> None:
+    """A blob that is what its digest says, and damaged before that was reckoned: each pull says so."""
+    digest = toy.add(ONE)
+    listed = json.loads(toy.manifests[digest][1])
+    bad = gzip.compress(ONE, mtime=0)[:-6] + bytes(6)
+    listed["layers"][0].update(digest=toy.put(bad), size=len(bad))
+    for _ in range(2):
+        with pytest.raises(ImageError, match="the compressed layer is damaged"):
+            pulled(toy, store, toy.name(listed))
+    assert len([path for path, _ in toy.asked if path.endswith(digests.of_bytes(bad))]) == 1
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -169,6 +169,24 @@ def test_a_lie_costs_no_good_layer(toy: Toy, store: Store) -> None:
     assert store.has(layer().descriptor)
 
 
+def test_a_registry_is_not_blamed_for_what_rotted_here(
+    toy: Toy, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The blob of a claim is brought again and used; what the registry then sends is judged as ever."""
+    claim(toy, layer())
+    rotten, good = store.path(layer().descriptor.digest), toy.blobs[layer().descriptor.digest]
+    with at(toy, store) as found:
+        for faults in ([], ["", "other"]):
+            found.find(TITLES, {})
+            rotten.write_bytes(good[:-40] + bytes(40))
+            toy.faults[layer().descriptor.digest] = list(faults)
+            capsys.readouterr()
+            assert found.find(TITLES, {}) == ({} if faults else {KEY: layer()})
+            assert ("is not used" in capsys.readouterr().err) is bool(faults)
+            assert found.damaged == ({layer().descriptor.digest} if faults else set())
+            assert rotten.exists() is not bool(faults)
+
+
 @pytest.mark.parametrize("fault", ["other", "longer"])
 def test_other_bytes_for_a_locked_layer_are_told_and_not_taken(
     toy: Toy, store: Store, fault: str, capsys: pytest.CaptureFixture[str]

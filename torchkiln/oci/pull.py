@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import as_completed
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchkiln import console
 from torchkiln.errors import HashMismatchError, ImageError
 from torchkiln.oci import content
+from torchkiln.oci import digest as digests
 from torchkiln.oci import document as documents
 from torchkiln.oci.answer import parsed
 from torchkiln.oci.image import (
@@ -107,8 +109,33 @@ def _layers(registry: Registry, store: Store, wanted: Sequence[tuple[Descriptor,
 
 
 def _layer(registry: Registry, store: Store, blob: Descriptor, diff_id: Digest) -> Layer:
+    """HashMismatchError if it unpacks to something else than the config states."""
+    found, size = measured(registry, store, blob, diff_id, limit=LARGEST_TAR)
+    if found != diff_id:
+        raise HashMismatchError(
+            f"layer {blob.digest} unpacks to {found}, the config states {diff_id}", where=registry.where
+        )
+    return Layer(descriptor=blob, diff_id=diff_id, unpacked_size=size)
+
+
+def measured(registry: Registry, store: Store, blob: Descriptor, diff_id: Digest, *, limit: int) -> tuple[Digest, int]:
+    """The diff_id and size of the tar in a blob, which is brought unless it is here, or if what is here has rotted.
+
+    `diff_id` is what they should be. ImageError for bytes that are the digest's, and no layer's all the same.
+    """
+    if store.has(blob):
+        with suppress(ImageError):
+            if (found := _read(store, blob, limit))[0] == diff_id:
+                return found
+        if digests.of_file(store.path(blob.digest))[0] != blob.digest:
+            store.discard(blob.digest)
     registry.blob(blob, store)
-    return _measured(store, blob, diff_id)
+    return _read(store, blob, limit)
+
+
+def _read(store: Store, blob: Descriptor, limit: int) -> tuple[Digest, int]:
+    with content.tar_of(store, blob.digest, limit=limit) as tar:
+        return tar.finish(), tar.size
 
 
 def _chosen(registry: Registry, digest: Digest, architecture: str) -> tuple[bytes, str]:
@@ -149,13 +176,3 @@ def _odd(manifest: Manifest) -> list[tuple[int, Descriptor]]:
     """Layers of no known form; Docker's manifests know no zstd."""
     known = LAYER_TYPES.keys() - (set() if manifest.media_type == MANIFEST_TYPE else {ZSTD_TYPE})
     return [(number, layer) for number, layer in enumerate(manifest.layers) if layer.media_type not in known]
-
-
-def _measured(store: Store, blob: Descriptor, diff_id: Digest) -> Layer:
-    """Read a layer to its end; HashMismatchError if it unpacks to something else than the config states."""
-    with content.tar_of(store, blob.digest, limit=LARGEST_TAR) as tar:
-        found = tar.finish()
-    if found != diff_id:
-        store.discard(blob.digest)
-        raise HashMismatchError(f"layer {blob.digest} unpacks to {found}, the config states {diff_id}")
-    return Layer(descriptor=blob, diff_id=diff_id, unpacked_size=tar.size)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from torchkiln import console
 from torchkiln.errors import ROW, HashMismatchError, ImageError
 from torchkiln.oci import content, layerindex
+from torchkiln.oci.pull import measured
 from torchkiln.oci.reference import repository
 from torchkiln.oci.registry import connected
 
@@ -115,9 +116,8 @@ class Remote:
             told = f"its blob has {size} bytes, not {layer.descriptor.size}"
             return size is not None and self._refused(layer, told)
         try:
-            self.registry.blob(layer.descriptor, self.store)
-            with content.tar_of(self.store, layer.descriptor.digest, limit=layer.unpacked_size) as tar:
-                found, size = tar.finish(), tar.size
+            limit = layer.unpacked_size
+            found, size = measured(self.registry, self.store, layer.descriptor, layer.diff_id, limit=limit)
             with self.store.open(layer.descriptor.digest) as blob:
                 form = content.form(cast("BufferedReader", blob))
         except (HashMismatchError, ImageError) as error:
