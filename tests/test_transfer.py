@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import inspect
 import json
+import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from tests import toyregistry
 from tests.kiln import ROOT, Kiln
 from tests.oci.test_push import LARGE
 from tests.toyregistry import REPOSITORY, Toy, tar
+from torchkiln import home as homes
 from torchkiln import transfer
 from torchkiln.errors import ImageError, StoreError, UsageError, VerifyError
 from torchkiln.matrix import schema
@@ -207,6 +210,24 @@ def test_a_copy_is_looked_at_before_its_tag(toy: Toy, work: Project) -> None:
         with pytest.raises(VerifyError, match=digests.of_bytes(DATA)):
             transfer.copy(work, sent.pushed.reference, f"{other.host}/{REPOSITORY}:two", whole=True)
         assert "two" not in other.manifests
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_neither_a_push_nor_a_copy_needs_any_disk(toy: Toy, full_disk: Path, *, broken: bool) -> None:
+    """On a disk that is full what was built still gets out; an upload that breaks off just isn't noted."""
+    work = Project(root=ROOT, home=homes.prepare(homes.Home(full_disk / "home")), environment={"NETRC": "/nonexistent"})
+    made(work, data=LARGE)
+    with (full_disk / "rest").open("wb", buffering=0) as rest, suppress(OSError):
+        while rest.write(bytes(1 << 12)):
+            pass
+    assert shutil.disk_usage(full_disk).free == 0
+    place = f"{toy.host}/{REPOSITORY}"
+    with toyregistry.serving() as other:
+        for registry in (toy, other):
+            registry.faults["PATCH"] = ["cut"] * broken
+        digest = transfer.push(work, row(), f"{place}:one").pushed.digest
+        assert transfer.copy(work, f"{place}@{digest}", f"{other.host}/{REPOSITORY}:two").pushed.digest == digest
+        assert other.manifests["two"] == toy.manifests["one"]
 
 
 def test_an_image_of_which_nothing_is_known_is_pushed_without_an_index(

@@ -11,7 +11,7 @@ import json
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -19,6 +19,7 @@ from torchkiln.oci.document import MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import FileIO
     from pathlib import Path
 
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Note:
     """On the upload of one blob to one repository; without a file it keeps nothing."""
 
-    file: IO[str] | None = None
+    file: FileIO | None = None
 
     def read(self) -> tuple[str, int]:
         """Where the upload goes on, and the least that a chunk must have; an empty place if none can be read."""
@@ -52,8 +53,7 @@ class Note:
         if self.file:
             self.file.seek(0)
             self.file.truncate()
-            self.file.write(text)
-            self.file.flush()
+            self.file.write(text.encode())
 
 
 @contextmanager
@@ -75,9 +75,10 @@ def held(folder: Path | None, subject: str) -> Iterator[Note]:
                 path.unlink(missing_ok=True)
 
 
-def _opened(path: Path) -> IO[str]:
+def _opened(path: Path) -> FileIO:
+    """Not buffered: what a full disk did not take would be written again, and refused again, when it is closed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
