@@ -1,4 +1,7 @@
-"""Progress for people, on stderr: nested, timed steps; results belong to stdout, and commands/ prints them."""
+"""Progress for people, on stderr: nested, timed steps; results belong to stdout, and commands/ prints them.
+
+As in errors, no password of an address is repeated.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from torchkiln.errors import redact
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,12 +23,12 @@ _depth = 0
 
 def note(text: str) -> None:
     """One line of progress at the present depth, plain when stderr is no terminal."""
-    stderr.print("  " * _depth + text, markup=False)
+    stderr.print("  " * _depth + redact(text), markup=False)
 
 
 def warn(text: str) -> None:
     """One line that a reader should not overlook."""
-    stderr.print("  " * _depth + "warning: " + text, style="yellow", markup=False)
+    stderr.print("  " * _depth + "warning: " + redact(text), style="yellow", markup=False)
 
 
 def progress(data: bytes) -> None:

@@ -1,25 +1,34 @@
-"""Every error a user can meet, one exit code each; this module imports nothing.
+"""Every error a user can meet, one exit code each; this module imports nothing of the package.
 
-An error says what failed, where (target, key path, file), and what to try.
+An error says what failed, where (target, key path, file), and what to try; never a password (`redact`).
 Codes 20 and 21 are verdicts of a validation, the same that validate/ ends with (validate/verdict.py).
 """
 
 from __future__ import annotations
 
+import re
+
 ROW = "--target ID"
 """In a remedy: the row that this is about, which whoever knows it puts in its place (`lock.fit.named`)."""
+_USERINFO = re.compile(r"//(?:[^/\n'\"]*\S|[^/\s]*:\S*)@(?=\S)(?!sha\d+:)")
+"""Of an address (RFC 3986, 3.2.1); also where the password has a slash or a space in it, which no address may have."""
+
+
+def redact(text: str) -> str:
+    """A message without user names and passwords in addresses: it may quote what somebody wrote into a file."""
+    return _USERINFO.sub("//***@", text)
 
 
 class TorchkilnError(Exception):
-    """What failed (`what`), where (`where`), and what to try (`remedy`)."""
+    """What failed (`what`), where (`where`), and what to try (`remedy`); all without passwords."""
 
     exit_code = 1
 
     def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.remedy = remedy
+        super().__init__(redact(what))
+        self.what = redact(what)
+        self.where = redact(where)
+        self.remedy = redact(remedy)
 
     def __str__(self) -> str:
         lines = [self.what]

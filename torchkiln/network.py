@@ -1,11 +1,10 @@
 """HTTP as this machine wants it: proxies, one CA setting for every fetcher, and credentials where they are asked for.
 
-Nothing here is ever written to a layer, a label or a log; `redact` keeps secrets out of messages.
+Nothing here is ever written to a layer, a label or a log; `errors.redact` keeps secrets out of messages.
 """
 
 from __future__ import annotations
 
-import re
 import ssl
 import time
 from contextlib import suppress
@@ -100,8 +99,3 @@ def bounded(pieces: Iterable[bytes], limit: int, clock: Callable[[], float] = ti
         if clock() > end:
             raise httpx.ReadTimeout(f"{len(data)} bytes in {WHOLE} seconds, and no end")
     return bytes(data)
-
-
-def redact(text: str) -> str:
-    """A message without user names and passwords in addresses."""
-    return re.sub(r"//[^/\s]+@", "//***@", text)

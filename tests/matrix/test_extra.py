@@ -47,6 +47,8 @@ def test_a_file_that_makes_no_name_is_to_be_renamed(tmp_path: Path, name: str, o
         ("fastapi >> 2\n", "line 1: 'fastapi >> 2' is not a requirement"),
         ("Torch==2.4.0\n", "line 1: 'Torch==2.4.0' names torch, and the row says which one it has"),
         ("# nothing\n", "it asks for nothing"),
+        ("http://me:secret@example.org/a.whl\n", "line 1: 'http://***@example.org/a.whl' is not a requirement"),
+        ("app ; https://me:secret@example.org\n", "line 1: 'app ; https://***@example.org' is not a requirement"),
         ("app @ https://me:secret@example.org/app-1.0-py3-none-any.whl\n", "line 1: an address for app"),
     ],
 )

@@ -72,6 +72,17 @@ def test_mistakes_are_named_with_their_key_path(tmp_path: Path, old: str, new: s
     assert told in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "new", ["{compression: 'http://me:SECRET@example.org'}", f"'http://me:{'SECRET' * 9}@example.org/{'a' * 60}'"]
+)
+def test_no_mistake_repeats_a_password(tmp_path: Path, new: str) -> None:
+    """Not even the beginning of one, where a value is shown in short."""
+    with pytest.raises(MatrixError) as raised:
+        load(tmp_path, stated(f"publish_targets:\n  mine: {new}\n"))
+    assert "http://***@example.org" in str(raised.value)
+    assert "SECRET" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["for", "zstd", "zstd3", "gzip"])
 def test_names_of_parts_never_read_like_what_follows_an_id(tmp_path: Path, name: str) -> None:
     """A flavour of such a name would make the names of images in the store ambiguous."""

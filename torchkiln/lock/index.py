@@ -21,7 +21,7 @@ import uv
 from packaging.utils import canonicalize_name
 
 from torchkiln import console, network, process
-from torchkiln.errors import HostError, LockError
+from torchkiln.errors import HostError, LockError, redact
 from torchkiln.matrix.target import TRIO
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _warnings(
     fresh: bool,
 ) -> list[str]:
     """What uv warns of; HostError for a full disk, LockError where it fails or, of what is locked anew, for a yank."""
-    messages = network.redact(done.stderr.decode(errors="replace")).strip()
+    messages = redact(done.stderr.decode(errors="replace")).strip()
     if "os error 28" in messages:  # ENOSPC, as Rust prints it
         raise HostError("the disk is full while uv asks the index", where=messages[-300:], remedy=ROOM)
     if done.returncode != 0:

@@ -31,8 +31,7 @@ def of(offer: Offer, environment: Mapping[str, str]) -> Metadata:
             text = _beside(client, offer.url) or _inside(client, offer.url)
             return Metadata.from_email(text, validate=False)
     except (httpx.HTTPError, OSError, zipfile.BadZipFile, ValueError) as error:
-        why = network.redact(str(error))
-        raise LockError(f"the metadata of {offer.filename} cannot be had: {why}", remedy="try again later") from error
+        raise LockError(f"the metadata of {offer.filename} cannot be had: {error}", remedy="try again later") from error
 
 
 def _beside(client: httpx.Client, url: str) -> bytes:

@@ -39,8 +39,8 @@ def _stated(client: httpx.Client, page: str) -> Iterable[str]:
             raise ValueError(f"its page has more than {LARGEST} bytes")
         return _listed(data) if kind.endswith("+json") else _linked(data)
     except (httpx.HTTPError, *MALFORMED) as error:
-        what = f"the index does not say whether it has hashes: {network.redact(str(error))}"
-        raise LockError(what, where=network.redact(page), remedy="try again later") from error
+        what = f"the index does not say whether it has hashes: {error}"
+        raise LockError(what, where=page, remedy="try again later") from error
 
 
 def _listed(data: bytes) -> list[str]:

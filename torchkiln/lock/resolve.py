@@ -62,7 +62,7 @@ def _refuse_unhashed(asked: Inputs, offers: Iterable[Offer], environment: Mappin
     if bare := [offer.filename for offer in remote if offer.filename not in stated]:
         what = f"the index states no hash of {', '.join(bare)}, and the facts know none"
         remedy = f"get the file, check where it comes from, and put it into a folder named by {FIND_LINKS}"
-        raise LockError(what, where=network.redact(index), remedy=remedy)
+        raise LockError(what, where=index, remedy=remedy)
 
 
 def choose(
@@ -228,7 +228,7 @@ def _size(offer: Offer, environment: Mapping[str, str]) -> int:
         with network.client(environment, connections=1) as client:
             length = client.head(offer.url).raise_for_status().headers.get("Content-Length", "")
     except httpx.HTTPError as error:
-        raise LockError(f"the size of {offer.filename} cannot be learnt: {network.redact(str(error))}") from error
+        raise LockError(f"the size of {offer.filename} cannot be learnt: {error}") from error
     if not length.isdecimal():
         raise LockError(f"the index does not say how big {offer.filename} is")
     return int(length)

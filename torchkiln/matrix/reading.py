@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from torchkiln.errors import redact
 from torchkiln.matrix.document import Document
 
 if TYPE_CHECKING:
@@ -163,9 +164,17 @@ def _is_name(loc: Loc) -> bool:
     return loc[-1] == "[key]" or (loc[0] == "targets" and set(loc) & NAMED != set())
 
 
+class _Short(reprlib.Repr):
+    """Without passwords, which can't be told once a string is cut."""
+
+    def repr_str(self, x: str, level: int) -> str:
+        """As in the standard library."""
+        return super().repr_str(redact(x), level)
+
+
 def _shown(value: object) -> str:
     """A value in short."""
-    short = reprlib.Repr()
+    short = _Short()
     short.maxlevel, short.maxstring = 1, 60
     return short.repr(value)
 

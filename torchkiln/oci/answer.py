@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from torchkiln import network
-from torchkiln.errors import ImageError
+from torchkiln.errors import ImageError, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def bounded(response: httpx.Response, limit: int) -> bytes:
     """A small body as a whole; ImageError if it is larger."""
     data = network.bounded(response.iter_raw(), limit)
     if data is None:
-        raise ImageError(f"more than {limit} bytes", where=network.redact(str(response.url.copy_with(query=None))))
+        raise ImageError(f"more than {limit} bytes", where=str(response.url.copy_with(query=None)))
     return data
 
 
@@ -60,7 +60,7 @@ def said(response: httpx.Response) -> str:
         data = b"" if response.is_stream_consumed else next(response.iter_raw(SAID), b"")
         first = json.loads(data)["errors"][0]
         words = f"{first.get('code', '')} {first.get('message', '')}".strip()
-        return f": {network.redact(words)[:200]!r}"
+        return f": {redact(words)[:200]!r}"
     except (httpx.HTTPError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return ""
 
@@ -97,7 +97,7 @@ def unreached(error: Exception) -> str:
         return ""
     address, why = error.request.url, re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or "it does not answer"
     place = f"{address.host}:{address.port or _PORTS.get(address.scheme, '')}"
-    return f"{place} can't be reached: {network.redact(why[:1].lower() + why[1:])}"
+    return f"{place} can't be reached: {why[:1].lower() + why[1:]}"
 
 
 def parsed(data: bytes) -> Mapping[str, object]:

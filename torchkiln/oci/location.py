@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from torchkiln import network
 from torchkiln.errors import TorchkilnError
 from torchkiln.oci.answer import AgainError
 from torchkiln.oci.session import BRIEF
@@ -44,7 +43,7 @@ def located(session: Session, response: httpx.Response, before: str) -> str:
     try:
         address = httpx.URL(str(response.url)).join(stated)
     except httpx.InvalidURL as error:
-        what = f"the registry names no place for uploads: {network.redact(str(error))}"
+        what = f"the registry names no place for uploads: {error}"
         raise session.failure(what, where=session.where) from error
     if not stated:
         raise session.failure("the registry names no place for uploads", where=session.where)

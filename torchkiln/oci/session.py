@@ -86,7 +86,7 @@ class Session:
                 self.go_on()
                 fruitless = 1 if progress() - before >= FLOOR else fruitless + 1
                 if fruitless >= TRIES:
-                    said = unreached(error) or f"{what}: {network.redact(str(error) or type(error).__name__)}"
+                    said = unreached(error) or f"{what}: {str(error) or type(error).__name__}"
                     again = "run it again" + (": what has arrived is kept" if self.arrived else "")
                     remedy = f"check the registry's name and the network, then {again}"
                     raise self.failure(said, where=self.where, remedy=remedy) from error
