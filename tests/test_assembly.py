@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +15,16 @@ import pytest
 
 from tests import assembling, loopback, toyregistry, toys
 from tests.assembling import BASE
+from tests.kiln import ROOT
 from torchkiln import assembly
-from torchkiln.assembly import together
+from torchkiln.assembly import ledger, together
 from torchkiln.assembly.arrival import Arrivals
 from torchkiln.assembly.stages import Stages
 from torchkiln.errors import ConflictError, HashMismatchError, LayerMismatchError, LockError
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.lock import baselock, layerlock, lockfile
-from torchkiln.oci import layerindex
+from torchkiln.oci import digest as digests
+from torchkiln.oci import layerindex, zstd
 from torchkiln.oci.image import Config, manifest_descriptor
 from torchkiln.oci.push import pushing
 from torchkiln.oci.store import Store
@@ -245,6 +249,49 @@ def test_known_layers_give_the_same_image(home: Home, tmp_path: Path) -> None:
     assert manifest_descriptor(row.assemble()[1]) == before
     assert manifest_descriptor(other_home(row, tmp_path).assemble()[1]) == before
     assert manifest_descriptor(row.assemble(verify=True)[1]) == before
+
+
+def test_verify_makes_all_anew(home: Home, tmp_path: Path) -> None:
+    """What is in the cache, or lies elsewhere, is made once more: every wheel and all bytecode."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    remote = {spec.key: layer for spec, layer in zip(row.plan.layers, row.assemble()[1].layers, strict=True)}
+    row.stages.clear()
+    row.assemble(remote=remote)
+    assert row.stages == {}
+    blobs = {path.name: path.stat().st_ino for path in row.project.store.blobs.iterdir()}
+    row.assemble(verify=True, remote=remote)
+    assert {"wheels to layers", "bytecode"} <= row.stages.keys()
+    kept = {path.name for path in row.project.store.blobs.iterdir() if path.stat().st_ino == blobs[path.name]}
+    assert kept == {digests.encoded(remote[row.base.key].descriptor.digest)}
+
+
+def test_verify_believes_nothing_of_a_known_layer(home: Home, tmp_path: Path) -> None:
+    """The lock has the blob right and its tar wrong: who inflates it can tell, and without --verify nobody does."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    layers = locked(row)
+    wheel = next(spec for spec in row.plan.layers if isinstance(spec, WheelSpec))
+    wrong = replace(layers[wheel.key], diff_id=digests.of_bytes(b"another tar"))
+    row.project.layer_lock.write_text(layerlock.render({**layers, wheel.key: wrong}))
+    assert other_home(row, tmp_path).assemble()[1].layers[1] == wrong
+    with pytest.raises(LayerMismatchError, match=f"diff_id {layers[wheel.key].diff_id} instead of {wrong.diff_id}"):
+        row.assemble(verify=True)
+
+
+def test_versions_are_reckoned_only_to_be_told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which packages are there differs from Python to Python: a build whose layers are right asks for none."""
+
+    def absent(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    locked(row)
+    monkeypatch.setattr(ledger, "version", absent)
+    row.assemble(verify=True)
+    conditional = re.findall(r"^([\w.-]+)[^#\n]*;", (ROOT / "requirements.in").read_text(), re.MULTILINE)
+    assert "backports.zstd" in conditional
+    assert not set(ledger.TOOLS) & set(conditional)
+    monkeypatch.undo()
+    assert f"libzstd {zstd.VERSION}" in ledger.versions(row.base)
 
 
 @pytest.mark.parametrize("kind", [WheelSpec, BytecodeSpec, BaseSpec])

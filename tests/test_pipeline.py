@@ -159,6 +159,15 @@ def test_layers_are_locked_by_building_them(ready: Project, tmp_path: Path) -> N
     assert layerlock.read(ready.layer_lock) == {**new, other: kept}
 
 
+def test_verify_reaches_the_makers(ready: Project) -> None:
+    """A build of what is cached makes nothing; with --verify everything is made anew, to the same image."""
+    wheels = {"wheels to layers", "bytecode"}
+    first, second, third = (pipeline.build(ready, GOOD, None, Wishes(verify=verify)) for verify in (False, False, True))
+    assert (first.stages.keys() & wheels, second.stages.keys() & wheels) == (wheels, set())
+    assert third.stages.keys() & wheels == wheels
+    assert first.digest == second.digest == third.digest
+
+
 def test_lines_that_no_row_plans_go_with_the_next_that_are_written(
     ready: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

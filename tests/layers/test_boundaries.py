@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,15 @@ def test_what_was_remembered_before_is_kept(tmp_path: Path) -> None:
     boundaries.write(tmp_path, SHA256, FOUND)
     boundaries.write(tmp_path, SHA256, {8: Boundary(1, 1), 7: Boundary(2, 2)})
     assert boundaries.read(tmp_path, SHA256) == {**FOUND, 8: Boundary(1, 1), 7: Boundary(2, 2)}
+
+
+def test_what_others_remember_meanwhile_is_kept(tmp_path: Path) -> None:
+    """Parts of one wheel are converted at once: none loses what another found."""
+    found = [{place: Boundary(place, 0)} for place in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(partial(boundaries.write, tmp_path, SHA256), found))
+    assert len(boundaries.read(tmp_path, SHA256)) == len(found)
+    assert [path.name for path in tmp_path.iterdir()] == [SHA256]
 
 
 def test_nothing_is_remembered_of_what_is_not_there(tmp_path: Path) -> None:

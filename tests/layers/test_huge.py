@@ -1,10 +1,13 @@
-"""Sizes and places beyond 4 GiB, where 32 bits end: in the zip, in the tar, at the end of the gzip member."""
+"""Sizes and places beyond 4 GiB, where 32 bits end, in zip, tar and gzip; and memory that does not grow with them."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import random
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 from isal import igzip, isal_zlib
 
 from tests.toys import SITE, make_wheel, pin, unpacked
+from torchkiln import process
 from torchkiln.layers import wheel
 from torchkiln.layers.inflate import LARGE
 from torchkiln.oci.store import Store
@@ -116,3 +120,60 @@ def test_a_member_of_one_block_larger_than_any_buffer(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     layer = wheel.build(store, WheelSpec(pins=(made,)), {made.sha256: path})
     assert unpacked(store, layer)[f"{SITE}/toy/one"][1] == data
+
+
+MEMBER = 160
+"""MiB of each kind of member."""
+HIGH = 80
+"""MiB that a process may need to convert them: about 35, most of them the interpreter's and libraries', and room."""
+CONVERT = """
+import re, sys
+from pathlib import Path
+from tests.toys import spec
+from torchkiln.layers import wheel
+from torchkiln.oci.store import Store
+path, folder = map(Path, sys.argv[1:])
+made, paths = spec(path)
+store, boundaries = Store(folder / "store"), folder / "boundaries"
+first = wheel.build(store, made, paths, boundaries=boundaries)
+assert wheel.build(store, made, paths, known=first, boundaries=boundaries) == first
+assert wheel.build(store, made, paths, known=first) == first
+print(first.unpacked_size, re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+"""VmHWM, not ru_maxrss: that one counts what the parent had before exec(2), proc_pid_status(5)."""
+
+
+def large_wheel(folder: Path) -> Path:
+    """Members that deflate well, hardly, and that the zip did not compress, each larger than any memory here."""
+    noise, zeros = random.Random(0).randbytes(MIB), bytes(MIB)  # noqa: S311  no secret
+    noise_sum, zeros_sum, noise_crc, zeros_crc = hashlib.sha256(), hashlib.sha256(), 0, 0
+    for _ in range(MEMBER):
+        noise_sum.update(noise)
+        zeros_sum.update(zeros)
+        noise_crc, zeros_crc = isal_zlib.crc32(noise, noise_crc), isal_zlib.crc32(zeros, zeros_crc)
+    size, end = MEMBER * MIB, raw(b"")
+    sums = {"toy/noise": noise_sum, "toy/zeros": zeros_sum, "toy/stored": zeros_sum}
+    path = make_wheel(folder, claims={name: record(name, each.hexdigest(), size) for name, each in sums.items()})
+    with zipfile.ZipFile(path, "a") as archive:
+        add_stream(archive, "toy/noise", raw(noise, zlib.Z_FULL_FLUSH) * MEMBER + end, size, noise_crc)
+        add_stream(archive, "toy/zeros", raw(zeros, zlib.Z_FULL_FLUSH) * MEMBER + end, size, zeros_crc)
+        entry = zipfile.ZipInfo("toy/stored", (1980, 1, 1, 0, 0, 0))
+        entry.external_attr = 0o100644 << 16
+        with archive.open(entry, "w") as stored:
+            for _ in range(MEMBER):
+                stored.write(zeros)
+    return path
+
+
+def test_memory_does_not_grow_with_a_wheel(tmp_path: Path) -> None:
+    """Members of hundreds of megabytes pass in pieces: made, made again with what was remembered, and without."""
+    path = large_wheel(tmp_path)
+    assert path.stat().st_size > 2 * MEMBER * MIB
+    script = tmp_path / "convert.py"
+    script.write_text(CONVERT)
+    command = [sys.executable, str(script), str(path), str(tmp_path / "made")]
+    done = process.run(command, env={**os.environ, "PYTHONPATH": "."})
+    assert done.returncode == 0, done.stderr.decode()
+    unpacked_size, high = map(int, done.stdout.split())
+    assert unpacked_size > 3 * MEMBER * MIB
+    assert high < HIGH << 10

@@ -144,6 +144,25 @@ def test_a_job_may_come_while_another_runs(tmp_path: Path) -> None:
         assert first.result() == 1
 
 
+def meet(folder: str, number: int, count: int) -> int:
+    """A job that ends when so many are at work; TimeoutError if they never are."""
+    (Path(folder) / str(number)).touch()
+    for _ in range(600):
+        if len(list(Path(folder).iterdir())) == count:
+            return number
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("processors", [3, 12])
+def test_there_is_a_worker_for_each_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int) -> None:
+    """Unless another number is asked for: so many jobs run at once."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    with pool.started(meet) as workers:
+        jobs = [workers.submit(str(tmp_path), number, processors) for number in range(processors)]
+        assert [job.result() for job in jobs] == list(range(processors))
+
+
 def test_the_heaviest_job_that_waits_is_next(tmp_path: Path) -> None:
     """Whatever the order in which they came: the last to end then ends soon."""
     with pool.started(note, workers=1) as workers:

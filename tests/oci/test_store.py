@@ -31,6 +31,15 @@ def test_same_bytes_are_one_blob(tmp_path: Path) -> None:
     assert [path.name for path in store.blobs.iterdir()] == [digests.encoded(digests.of_bytes(b"x"))]
 
 
+def test_a_blob_that_was_damaged_is_whole_once_it_is_put_again(tmp_path: Path) -> None:
+    """What lies under its digest is replaced, whatever it is."""
+    store = Store(tmp_path)
+    path = store.path(store.put(b"whole", LAYER_TYPE).digest)
+    path.write_bytes(b"whale")
+    store.put(b"whole", LAYER_TYPE)
+    assert path.read_bytes() == b"whole"
+
+
 def test_unfinished_blob_disappears(tmp_path: Path) -> None:
     """A writer that is not committed leaves nothing."""
     store = Store(tmp_path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from torchkiln.lock import layerlock
+from torchkiln.oci import zstd
 from torchkiln.oci.compression import GZIP
 from torchkiln.oci.image import recorded
 from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec, key_in_image
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from torchkiln.project import Project
     from torchkiln.specs import LayerSpec
 
-TOOLS = ("isal", "zlib-ng", "deflate", "backports.zstd")
-"""Packages whose versions could play a part in a layer's bytes, though none should."""
+TOOLS = ("isal", "zlib-ng", "deflate")
+"""Packages whose versions could play a part in a layer's bytes, though none should. That of libzstd does, in zstd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Ledger:
 
     def hold(self, spec: LayerSpec, layer: Layer, key: str = "") -> None:
         """LayerMismatchError for a layer that is not the one that is locked, by its spec's key or another one."""
-        layerlock.hold(self.locked, key or spec.key, layer, versions=versions(spec))
+        layerlock.hold(self.locked, key or spec.key, layer, versions=partial(versions, spec))
 
     def record(self, spec: LayerSpec, layer: Layer, key: str = "") -> None:
         """Remember a layer that was made, by its spec's key or another one."""
@@ -92,6 +94,6 @@ class Ledger:
 
 def versions(spec: LayerSpec) -> str:
     """What made a layer: the layer format and the tools, for who has to find out why its bytes differ."""
-    tools = [f"{name} {version(name)}" for name in TOOLS]
+    tools = [*(f"{name} {version(name)}" for name in TOOLS), f"libzstd {zstd.VERSION}"]
     compiler = [f"bytecode by Python {spec.python}"] if isinstance(spec, BytecodeSpec) else []
     return ", ".join([f"layer format {spec.FORMAT}", *compiler, *tools, f"Python {platform.python_version()}"])

@@ -8,15 +8,18 @@ written with it is held against the digest of a layer that is known.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import struct
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchkiln.home import write_atomically
 from torchkiln.layers.inflate import Boundary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 HEADING = b"torchkiln boundaries 1\n"
@@ -34,11 +37,24 @@ def read(folder: Path | None, sha256: str) -> dict[int, Boundary]:
 
 
 def write(folder: Path, sha256: str, found: Mapping[int, Boundary]) -> None:
-    """Remember that too; a reader sees the old file or the new one."""
-    known = read(folder, sha256)
-    merged = known | dict(found)
-    if merged != known:
-        write_atomically(folder / sha256, _render(merged, sha256))
+    """Remember that too, as parts of a wheel do at once; a reader sees the old file or the new one."""
+    with _alone(folder):
+        known = read(folder, sha256)
+        merged = known | dict(found)
+        if merged != known:
+            write_atomically(folder / sha256, _render(merged, sha256))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder itself, between processes and threads: so briefly that no wheel needs a lock of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def forget(folder: Path, sha256: str) -> None:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 Result = TypeVar("Result")
-MOST = 8
-"""Workers at most: past that the largest wheel decides how long all take, and each costs about 40 MB."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -126,11 +124,11 @@ class Pool(Generic[Result]):
 
 @contextmanager
 def started(function: Callable[..., Result], *, workers: int = 0) -> Iterator[Pool[Result]]:
-    """A pool of `workers`, by default one for each processor; leaving ends them.
+    """A pool of `workers`, by default one for each processor, of about 40 MB, as far as jobs wait; leaving ends them.
 
     They die with this process, even by SIGKILL, and clean up first: they are sent SIGTERM, which unwinds them.
     """
-    pool = Pool(function, min(workers or len(os.sched_getaffinity(0)), MOST))
+    pool = Pool(function, workers or len(os.sched_getaffinity(0)))
     try:
         yield pool
     finally:

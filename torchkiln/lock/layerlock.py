@@ -16,7 +16,7 @@ from torchkiln.oci import digest as digests
 from torchkiln.oci.image import Descriptor, Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 COMMAND = f"./inv lock --layers {ROW}"
@@ -50,21 +50,19 @@ def _line(key: str, layer: Layer) -> str:
 
 def parse(text: str, *, where: str = "layers.lock") -> dict[str, Layer]:
     """Layers by key; LockError lists every line that is none, and every key that has two layers."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    layers, problems = {}, []
+    found: defaultdict[str, list[Layer]] = defaultdict(list)
+    problems = []
     for line in filter(None, text.splitlines()):
         if match := _LINE.fullmatch(line):
-            layers[match["key"]] = _layer(match)
-            found[match["key"]].add(line)
+            found[match["key"]].append(_layer(match))
         elif not line.startswith("#"):
             problems.append(f"{line[:120]!r} is no layer")
-    problems += [
-        f"{layers[key].title}: {len(lines)} layers for {key}" for key, lines in found.items() if len(lines) > 1
-    ]
+    counts = {key: len({_identity(layer) for layer in layers}) for key, layers in found.items()}
+    problems += [f"{found[key][0].title}: {count} layers for {key}" for key, count in counts.items() if count > 1]
     if problems:
         remedy = f"git restore the file, or delete those lines and run {COMMAND}"
         raise LockError("; ".join(problems[:5]), where=where, remedy=remedy)
-    return layers
+    return {key: layers[0] for key, layers in found.items()}
 
 
 def _layer(match: re.Match[str]) -> Layer:
@@ -89,10 +87,10 @@ def text(path: Path) -> str:
         raise LockError(f"the lock cannot be read: {error}", where=str(path), remedy=remedy) from error
 
 
-def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: str) -> None:
+def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: Callable[[], str]) -> None:
     """LayerMismatchError if a layer is not the one that is known by its key; its title is for people and plays no part.
 
-    `versions` says what made it: the layer format and the tools.
+    `versions` tells what made it, if that is needed: the layer format and the tools.
     """
     expected = known.get(key)
     if expected is None or same(expected, made):
@@ -102,7 +100,7 @@ def hold(known: Mapping[str, Layer], key: str, made: Layer, *, versions: str) ->
         f"{what} {one} instead of {two}" for what, one, two in zip(_WORDS, found, wanted, strict=True) if one != two
     ]
     raise LayerMismatchError(
-        f"{made.title or key} is not the layer that layers.lock knows: {', '.join(differing)}; made by {versions}",
+        f"{made.title or key} is not the layer that layers.lock knows: {', '.join(differing)}; made by {versions()}",
         where=key,
         remedy=REMEDY,
     )

@@ -73,7 +73,7 @@ class BlobWriter:
         return Digest("sha256:" + self._sha256.hexdigest())
 
     def commit(self, media_type: str) -> Descriptor:
-        """Make the blob visible; a blob that is already there is left as it is."""
+        """Make the blob visible, in place of what is already there: a copy that was damaged on this disk is mended."""
         digest = self.digest
         self._file.flush()
         os.fchmod(self._file.fileno(), 0o644)
