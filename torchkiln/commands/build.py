@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 def build(
     _: Context,
     target: Sequence[str],
+    plain_http: Sequence[str],
     engine: str = "auto",
     validate: bool = True,
     frozen: bool = False,
@@ -58,7 +59,6 @@ def build(
     for_: str | None = None,
     compression: str | None = None,
     push: str = "",
-    plain_http: Sequence[str] = (),
     verify: bool = False,
     from_: str = "",
 ) -> None:

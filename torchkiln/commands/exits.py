@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import os
 import shutil
@@ -12,21 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchkiln import home, room
-from torchkiln.errors import HostError, TorchkilnError
+from torchkiln.errors import HostError, TorchkilnError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn errors into one message on stderr and their exit code."""
+    """Turn errors into one message on stderr and their exit code; an option that is given, but empty, is an error."""
+    known = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401  invoke passes what it parsed
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: children and temporaries go
         print_anything()
         try:
-            function(*args, **kwargs)
+            function(*args, **_given(kwargs))
             sys.stdout.flush()
         except TorchkilnError as error:
             leave(f"error: {error}", error.exit_code)
@@ -45,7 +47,18 @@ def guarded(function: Callable[..., None]) -> Callable[..., None]:
             )
             leave(f"error: {told}", told.exit_code)
 
+    parameters = [one.replace(default=None) if one.default == "" else one for one in known.parameters.values()]
+    wrapper.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]  # which invoke reads
     return wrapper
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said; UsageError for an empty word: whoever wrote `--push "$PLACE"` meant a place, not none."""
+    for name, value in options.items():
+        if any(isinstance(word, str) and not word.strip() for word in (value if isinstance(value, list) else [value])):
+            option = "--" + name.strip("_").replace("_", "-")
+            raise UsageError(f"{option} is empty", remedy=f"{option} with a value, or without it; is a variable unset?")
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _full(error: OSError) -> HostError:
