@@ -187,7 +187,7 @@ class BytecodeSpec:
 class EnvironmentSpec:
     """/opt/venv around the wheels, and the protection of the trio."""
 
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
     python: str
     """Minor, for example `3.11`."""
     protected: tuple[str, ...]

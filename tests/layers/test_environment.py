@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.layers.conftest import Made
 
 SPEC = specs.EnvironmentSpec(python="3.11", protected=("torch==2.5.1", "torchvision==0.20.1"))
-CONTENT = {5: "sha256:d88c7cc6d16614ef9a7175c2546abf625678e0c4eac81519af36e93adcfca7b4"}
+CONTENT = {6: "sha256:f7cc5f9af321cbaaed427d7a1bbd78961c04c189fc8f2df7d08d1a71bffd4eb2"}
 """Digest of the layer for SPEC, by format."""
 ME = os.geteuid()
 

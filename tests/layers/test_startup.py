@@ -36,6 +36,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Import
     compiler.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(compiler.parent))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv(startup.VARIABLE, raising=False)
     monkeypatch.setattr(startup, "COMPILER", str(compiler))
     monkeypatch.setattr(startup.Vectors, "settings", NAME)
     monkeypatch.syspath_prepend(tmp_path)
@@ -93,6 +94,20 @@ def test_settings_without_the_question_stay(settings: Imported, text: str) -> No
     assert not getattr(settings(text).cpp, "vec_isa_ok", False)
 
 
+READS = """
+import os
+class Settings:
+    vec_isa_ok = property(lambda self, told=os.environ.get("TORCHINDUCTOR_VEC_ISA_OK") == "1" or None: told)
+cpp = Settings()
+"""
+
+
+def test_settings_that_read_the_variable_are_told_by_it(settings: Imported) -> None:
+    """What 2.13 is told later holds for one thread alone. No program that is started afterwards inherits it."""
+    assert settings(READS).cpp.vec_isa_ok is True
+    assert startup.VARIABLE not in os.environ
+
+
 REFUSES = """
 class Settings:
     vec_isa_ok = property(lambda self: None)
@@ -116,6 +131,7 @@ def test_settings_that_fail_fail_as_ever(settings: Imported) -> None:
     """The error is torch's own."""
     with pytest.raises(ZeroDivisionError):
         settings("1 / 0")
+    assert startup.VARIABLE not in os.environ
 
 
 class Odd(importlib.abc.MetaPathFinder):

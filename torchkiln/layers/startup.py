@@ -16,7 +16,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}
 ROOT = "/tmp/torch"  # noqa: S108  shared on purpose; who may use it is checked
 SHIPPED = "/opt/torchkiln/cache"
+VARIABLE = "TORCHINDUCTOR_VEC_ISA_OK"
 COMPILER = "/usr/bin/g++"
 """Of the image; another one that comes first on PATH is the user's."""
 
@@ -115,8 +115,8 @@ class Vectors:
 
     Unless told, Inductor compiles a file for either before its first kernel, in each new cache, and starts a Python to
     load it: 4.4 of 6.8 seconds of a first call (2.5.1, 2 cores). The compiler is the image's, and its validation tries
-    just that (compile.vectors). The switch is torch's own, `config.cpp.vec_isa_ok`; 2.5 and 2.6 have no variable for
-    it. Which extensions a CPU has, and whether AMX, VNNI and bf16 can be built, Inductor finds out as ever.
+    just that (compile.vectors). Which extensions a CPU has, and whether AMX, VNNI and bf16 can be built, Inductor finds
+    out as ever.
     """
 
     settings = "torch._inductor.config"
@@ -132,37 +132,49 @@ class Vectors:
             found = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
             spec = next((each for each in found if each is not None), None)
             if spec is not None:
-                _after(spec.loader, _tell)
+                _telling(spec.loader)
         except Exception:  # noqa: BLE001  then it is imported unchanged
             return None
         return spec
 
 
-def _after(loader: Any, change: Callable[[ModuleType], None]) -> None:  # noqa: ANN401  whatever has exec_module
-    """Have what a loader executes next changed afterwards."""
+def _telling(loader: Any) -> None:  # noqa: ANN401  whatever has exec_module
+    """Have a loader tell the settings, which it loads next, unless another compiler is used or somebody said otherwise.
+
+    By torch's own variable, while they are loaded: what is set later holds for one thread (2.13). 2.5 and 2.6 know no
+    such variable, and there it holds for all.
+    """
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module  # other modules may have the same loader
-        loader.exec_module(module)
+        told = tells(os.environ)
+        if told:
+            os.environ[VARIABLE] = "1"
         try:
-            change(module)
-        except Exception:  # noqa: BLE001  then it stays as it is
-            return
+            loader.exec_module(module)
+        finally:
+            if told:
+                os.environ.pop(VARIABLE, None)  # programs that are started later may have another torch
+        if told:
+            _tell(module)
 
     loader.exec_module = exec_module
 
 
 def _tell(settings: ModuleType) -> None:
-    """Unless another compiler is used, somebody said otherwise, or the release has no such switch."""
-    if settings.cpp.vec_isa_ok is None and tells(os.environ):
-        settings.cpp.vec_isa_ok = True
+    """Unless the release knows already, has no such switch, or does not let it be set."""
+    try:
+        if settings.cpp.vec_isa_ok is None:
+            settings.cpp.vec_isa_ok = True
+    except Exception:  # noqa: BLE001  then it stays as it is
+        return
 
 
 def tells(environ: os._Environ[str] | dict[str, str]) -> bool:
     """Whether Inductor would use this image's compiler, and nobody said otherwise."""
     import shutil  # noqa: PLC0415  rarely needed, and torch has it by then
 
-    stated = any(environ.get(variable) for variable in ("CXX", "TORCHINDUCTOR_VEC_ISA_OK"))
+    stated = any(environ.get(variable) for variable in ("CXX", VARIABLE))
     return not stated and os.uname().machine == "x86_64" and shutil.which("g++") == COMPILER
 
 
