@@ -20,6 +20,7 @@ from tests.oci.test_push import LARGE
 from tests.toyregistry import REPOSITORY, Toy, tar
 from torchkiln import home as homes
 from torchkiln import transfer
+from torchkiln.commands.build import destinations
 from torchkiln.errors import ImageError, StoreError, UsageError, VerifyError
 from torchkiln.matrix import schema
 from torchkiln.oci import digest as digests
@@ -154,6 +155,21 @@ def test_what_is_not_built_is_not_pushed(toy: Toy, work: Project) -> None:
         transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one")
     with pytest.raises(UsageError, match="one target at a time"):
         inspect.unwrap(tasks.push.body)(None, "x/y", ["torch28-*"], [])
+    assert toy.asked == []
+
+
+def test_tags_of_the_layer_index_name_no_image(toy: Toy, work: Project) -> None:
+    """A push would write its index over its own image: refused before anything is asked or sent."""
+    made(work)
+    place = f"{toy.host}/{REPOSITORY}:layer-{'0' * 64}"
+    for act in (
+        lambda: transfer.push(work, row(), place),
+        lambda: transfer.copy(work, f"{toy.host}/{REPOSITORY}:one", place),
+        lambda: destinations(place, [row()]),
+    ):
+        with pytest.raises(ImageError, match="index of layers") as raised:
+            act()
+        assert raised.value.remedy == f"{toy.host}/{REPOSITORY} with another tag"
     assert toy.asked == []
 
 

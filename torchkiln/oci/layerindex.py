@@ -21,6 +21,7 @@ from torchkiln.oci.answer import bounded
 from torchkiln.oci.document import MALFORMED
 from torchkiln.oci.image import LAYER_TYPE, MANIFEST_TYPE, PLAIN_TYPE, ZSTD_TYPE, Descriptor, Layer, canonical
 from torchkiln.oci.pull import LARGEST_LAYER, LARGEST_TAR
+from torchkiln.oci.reference import LAYER
 from torchkiln.oci.upload import send
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def tag(key: str) -> str:
     """The tag that stands for a key; PlanError for what is none."""
     if not _KEY.fullmatch(key):
         raise PlanError(f"not a layer's key: {key[:200]!r}")
-    return f"layer-{key}"
+    return f"{LAYER}{key}"
 
 
 def entry(key: str, layer: Layer) -> bytes:

@@ -21,6 +21,8 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 LONGEST_NAME = 255
 LATEST = "latest"
 """The tag of who names none, as engines have it."""
+LAYER = "layer-"
+"""What tags begin with that are entries of a layer index (`layerindex`), which are no images."""
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _NAME = rf"(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{{1,5}})?)/(?P<name>{_PART}(?:/{_PART})*)"
 """That of distribution-spec, "Pulling manifests"; so it has no `..` and no empty part."""
@@ -82,12 +84,16 @@ def parse(text: str, *, plain: bool = False) -> Reference:
 
 
 def destination(text: str, *, plain: bool = False) -> Destination:
-    """`HOST/REPOSITORY[:TAG]`; ImageError for anything else, digests among it."""
+    """`HOST/REPOSITORY[:TAG]` of an image; ImageError for anything else, digests and the index of layers among it."""
     found = _TAGGED.fullmatch(text)
     if not _fits(found):
         remedy = "a tag or none, but no digest, " if _DIGEST.search(text) else ""
         raise _refused(text, "HOST/REPOSITORY[:TAG]", f"{remedy}such as docker.io/USER/NAME:TAG")
-    return Destination(host=found["host"], repository=_full(found), plain=plain, tag=found["tag"] or LATEST)
+    tag = found["tag"] or LATEST
+    if tag.startswith(LAYER):
+        what = f"tags that begin with {LAYER} are for Torchkiln's index of layers, and name no image"
+        raise ImageError(what, where=text, remedy=f"{found['host']}/{found['name']} with another tag")
+    return Destination(host=found["host"], repository=_full(found), plain=plain, tag=tag)
 
 
 def repository(text: str) -> Destination:
