@@ -18,7 +18,7 @@ from torchkiln.lock.sections import LockFile
 from torchkiln.matrix import schema
 from torchkiln.matrix.target import Extra
 from torchkiln.oci.image import Config, Image
-from torchkiln.plan import LOCK_LABEL
+from torchkiln.plan import LOCK_LABEL, ROW_LABEL
 from torchkiln.project import Project
 
 if TYPE_CHECKING:
@@ -88,6 +88,23 @@ def test_an_image_of_another_list_of_the_same_name_is_not_used(project: Project,
             assert row.extra
             assert raised.value.where == str(row.extra.file)
             assert raised.value.remedy == f"./inv build {fit.options(row)}"
+
+
+def test_an_image_of_another_row_is_named(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may have got this row's name when it was pulled: looked at with a warning, and not taken for a user's list."""
+    image = Image(config=Config(labels={ROW_LABEL: "torch26-cu124"}), layers=())
+    project.store.put_image(image, PLAIN.id)
+    opened(project, PLAIN)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"warning: {PLAIN.id} is an image of another row here: its label says torch26-cu124" in said
+    with pytest.raises(StoreError, match="another row") as raised:
+        finished.hold_row(project, PLAIN)
+    assert raised.value.remedy.startswith(f"./inv build --target {PLAIN.id}; or for that image: ./inv pull without")
+    assert raised.value.remedy.endswith("--target torch26-cu124")
+    more = added(project, tmp_path / "more.txt", "one")
+    project.store.put_image(image, more.id)
+    with pytest.raises(StoreError, match="another row"):
+        opened(project, more)
 
 
 @pytest.mark.parametrize("scheme", ["", "docker://"])

@@ -25,6 +25,7 @@ from torchkiln.errors import ImageError, StoreError, UsageError, VerifyError
 from torchkiln.matrix import schema
 from torchkiln.oci import digest as digests
 from torchkiln.oci.image import PLAIN_TYPE, REF_NAME, Config, Image, Layer
+from torchkiln.plan import ROW_LABEL
 from torchkiln.project import Project
 
 if TYPE_CHECKING:
@@ -94,6 +95,37 @@ def test_a_name_may_be_given_and_must_be_one(toy: Toy, work: Project) -> None:
         transfer.pull(work, toy.at(toy.add(DATA)))
     with pytest.raises(ImageError, match="not a name"):
         transfer.pull(work, toy.at(toy.add(DATA, config={"config": {"Labels": {REF_NAME: "../../x"}}})))
+
+
+def test_a_name_is_judged_before_anything_is_fetched(toy: Toy, work: Project) -> None:
+    """One that was given before the registry is asked, one that the image states before any of its layers is."""
+    stated = toy.at(toy.add(DATA, config={"config": {"Labels": {REF_NAME: "../../x"}}}))
+    for source, name, told in ((stated, "x y", "not a name"), (stated, "", "not a name"), (None, "", "does not say")):
+        toy.asked.clear()
+        with pytest.raises(ImageError, match=told):
+            transfer.pull(work, source or toy.at(toy.add(DATA)), name=name)
+        assert bool(toy.asked) is not bool(name)
+        layers = [json.loads(data)["layers"][0]["digest"] for _, data in toy.manifests.values()]
+        assert not [path for path, _ in toy.asked if path.endswith(tuple(layers))]
+
+
+def test_a_damaged_list_of_names_is_told_before_anything_is_fetched(toy: Toy, work: Project) -> None:
+    """What could not be named in the end is not asked for."""
+    work.store.root.mkdir(parents=True, exist_ok=True)
+    (work.store.root / "index.json").write_text("{")
+    with pytest.raises(StoreError, match=r"index\.json is not"):
+        transfer.pull(work, toy.at(toy.add(DATA)), name="mine")
+    assert toy.asked == []
+
+
+def test_an_image_of_another_row_is_not_pushed_as_this_one(toy: Toy, work: Project) -> None:
+    """It got the name by a pull: the error names both rows, and what is to be done."""
+    stated = {"config": {"Labels": {ROW_LABEL: "torch214-cpu", REF_NAME: "torch214-cpu"}}}
+    transfer.pull(work, toy.at(toy.add(DATA, config=stated)), name=ROW)
+    toy.asked.clear()
+    with pytest.raises(StoreError, match=f"{ROW} is an image of another row here: its label says torch214-cpu"):
+        transfer.push(work, row(), f"{toy.host}/{REPOSITORY}:one")
+    assert toy.asked == []
 
 
 def test_a_name_of_the_manifest_goes_before_that_of_the_label(toy: Toy, work: Project) -> None:

@@ -15,10 +15,10 @@ from torchkiln.oci import document as documents
 from torchkiln.oci.store import Store
 from torchkiln.oci.verify import lying
 from torchkiln.oci.verify import verify as recompute
-from torchkiln.plan import LOCK_LABEL
+from torchkiln.plan import LOCK_LABEL, ROW_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from torchkiln.matrix.target import Target
     from torchkiln.oci.image import Descriptor, Image
@@ -90,18 +90,23 @@ def _mismatches(project: Project, image: Descriptor | Image) -> tuple[Mismatch, 
 
 
 def hold_lock(project: Project, target: Target) -> None:
-    """Warn of an image that was built from another lock than the row has now.
+    """Warn of an image that was built for another row, or from another lock than the row has now.
 
-    StoreError for one with a user's additions: it may be that of another list with the same name.
+    StoreError where the row has a user's additions: it may be that of another list with the same name.
     """
-    built, now = lock_digest(project, target), ""
+    said, now = _labels(project, target), ""
+    if stranger := _of_another(target, said):
+        if target.extra:
+            raise stranger
+        warn(str(stranger))
+        return
     try:
         now = rows.read(project.locks, target).digest
     except (LockError, StaleLockError) as error:
         why = error.what
     else:
         why = "it has changed since, or was another list's" if target.extra else "it has changed since"
-    if not built or built == now:
+    if said.get(LOCK_LABEL, "") in {"", now}:
         return
     what, again = f"{target.ref} was built from another lock than the row has now", fit.build(target)
     if target.extra:
@@ -109,12 +114,31 @@ def hold_lock(project: Project, target: Target) -> None:
     warn(f"{what}: {why}; {again} builds it anew")
 
 
+def hold_row(project: Project, target: Target) -> None:
+    """StoreError for an image that was built for another row, and got this one's name when it was pulled."""
+    if stranger := _of_another(target, _labels(project, target)):
+        raise stranger
+
+
+def _of_another(target: Target, said: Mapping[str, str]) -> StoreError | None:
+    """What is wrong with an image whose label names another row; None if it names this one, or none."""
+    other = said.get(ROW_LABEL, target.id)
+    if other == target.id:
+        return None
+    remedy = f"{fit.build(target)}; or for that image: ./inv pull without --name, then --target {other}"
+    return StoreError(f"{target.ref} is an image of another row here: its label says {other}", remedy=remedy)
+
+
 def lock_digest(project: Project, target: Target) -> str:
     """The digest of the lock that the built image of a row names; empty if there is none, or it can't be read."""
+    return _labels(project, target).get(LOCK_LABEL, "")
+
+
+def _labels(project: Project, target: Target) -> Mapping[str, str]:
+    """What the built image of a row says of itself; nothing if there is none, or it can't be read."""
     found = project.store.refs().get(target.ref)
     try:
         manifest = documents.manifest(project.store.read(found.digest)) if found else None
-        config = documents.document(project.store.read(manifest.config.digest)).config if manifest else None
+        return documents.document(project.store.read(manifest.config.digest)).config.labels if manifest else {}
     except (ImageError, StoreError):
-        return ""
-    return config.labels.get(LOCK_LABEL, "") if config else ""
+        return {}

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from torchkiln.specs import LayerSpec
 
 LOCK_LABEL = "org.torchkiln.lock"
+ROW_LABEL = "org.torchkiln.target"
 """Names the lock that an image was made from, by its digest."""
 OURS = 3
 """Layers for environment, toolkit and suite."""
@@ -119,7 +120,7 @@ def labels(target: Target, lock: Lock) -> dict[str, str]:
         "org.opencontainers.image.version": f"{release.torch}-{accelerator.id}-py{target.base.python}-{target.base.id}",
         "org.opencontainers.image.vendor": "Torchkiln",
         REF_NAME: target.id,
-        "org.torchkiln.target": target.id,
+        ROW_LABEL: target.id,
         "org.torchkiln.torch": release.torch,
         "org.torchkiln.torchvision": release.torchvision,
         "org.torchkiln.torchaudio": release.torchaudio,

@@ -84,6 +84,7 @@ def push(project: Project, target: Target, to: str, *, plain: Collection[str] = 
     """
     with fit.named(target), project.home.lock("use", shared=True), step(f"push {target.ref}"):
         found = finished.manifest_of(project, target)
+        finished.hold_row(project, target)
         finished.hold_lock(project, target)
         manifest = project.store.read(found.digest)
         with pushing(to, project.store, environment=project.environment, plain=plain) as pusher:
@@ -148,10 +149,24 @@ def pull(project: Project, source: str, *, name: str = "", plain: Collection[str
     is hashed and unpacked once, and held against manifest and config. ImageError if no name is known; otherwise as
     `oci.pull.pull`.
     """
+    if name:
+        _hold_name(name, source)
+    project.store.refs()  # a name that can't be set is told of before anything is fetched
     exact = pinned(source, environment=project.environment, plain=plain)
+
+    def accept(image: Image) -> None:
+        _hold_name(_name(name, image), exact)
+
     with project.home.lock("use", shared=True), step(f"pull {exact}"):
-        found = fetched(exact, project.store, machine=platform.machine(), environment=project.environment, plain=plain)
-        known = _name(name, found.image, exact)
+        found = fetched(
+            exact,
+            project.store,
+            machine=platform.machine(),
+            environment=project.environment,
+            plain=plain,
+            accept=accept,
+        )
+        known = _name(name, found.image)
         before = project.store.refs().get(known)
         if before and before.digest != found.manifest.digest:
             note(f"it takes the place of {before.digest}, which was {known} until now")
@@ -159,10 +174,13 @@ def pull(project: Project, source: str, *, name: str = "", plain: Collection[str
     return Received(name=known, digest=found.manifest.digest, reference=exact, size=found.image.compressed_size)
 
 
-def _name(given: str, image: Image, where: str) -> str:
-    """What the image is called in the store."""
-    found = given or image.name or image.config.labels.get(REF_NAME, "")
+def _name(given: str, image: Image) -> str:
+    """What the image is called in the store; perhaps not a name."""
+    return given or image.name or image.config.labels.get(REF_NAME, "")
+
+
+def _hold_name(found: str, where: str) -> None:
+    """ImageError for what can't be a name in the store."""
     if not _NAME.fullmatch(found):
         what = f"not a name for an image: {found[:100]!r}" if found else "the image does not say which target it is"
         raise ImageError(what, where=where, remedy="--name NAME, an id of ./inv matrix to use it as that target")
-    return found

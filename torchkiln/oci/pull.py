@@ -72,10 +72,12 @@ def pull(
     environment: Mapping[str, str],
     plain: Collection[str] = (),
     sleep: Callable[[float], object] | None = None,
+    accept: Callable[[Image], object] = lambda _: None,
 ) -> Pulled:
     """The image at `HOST/REPOSITORY@sha256:…` for a machine (`x86_64`), put into the store, its layers measured.
 
-    Of an index, the one manifest for linux and the machine. FetchError if the registry can't be asked;
+    Of an index, the one manifest for linux and the machine. `accept` hears of the image, without its layers, before any
+    of them is asked for: what it raises ends the pull. FetchError if the registry can't be asked;
     HashMismatchError if it serves other bytes; ImageError for what is no image for that machine, or of no known form.
     """
     reference = parse(text)
@@ -88,6 +90,7 @@ def pull(
         document = documents.document(config)
         _check(config, document, manifest, ARCHITECTURES[machine], text)
         blobs = [replace(blob, media_type=LAYER_TYPES[blob.media_type]) for blob in manifest.layers]
+        accept(Image(config=document.config, layers=(), name=manifest.name))
         store.expect(blobs)
         layers = _layers(registry, store, list(zip(blobs, document.diff_ids, strict=True)))
         store.put(config, "")
