@@ -348,6 +348,34 @@ def test_credentials_of_netrc_are_used(toy: Toy, store: Store, tmp_path: Path) -
         assert "good" not in repr(client)
 
 
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ('{"auths": {"HOST": {"auth": "dXNlcjpzZWNyZXQ="}}}', "the credentials from FILE were refused"),
+        ('{"auths": {}}', "no credentials for HOST were found in FILE or netrc"),
+        ("", "no credentials for HOST were found in FILE (there is no such file) or netrc"),
+        ('{"auths"', "FILE gives no credentials for HOST: it can't be read, since it is no JSON; netrc has none"),
+    ],
+)
+def test_a_refusal_says_whose_credentials_were_shown(
+    toy: Toy, tmp_path: Path, config: str, told: str, *, tokens: bool
+) -> None:
+    """Wrong ones, none, and a file that can't be read are told apart; no password is shown."""
+    digest, file = toy.add(ONE), tmp_path / "config.json"
+    toy.password, toy.tokens = "word", tokens
+    if config:
+        file.write_text(config.replace("HOST", toy.host))
+    environment = {"NETRC": "/nonexistent", "DOCKER_CONFIG": str(tmp_path)}
+    with (
+        registry.connected(reference.parse(toy.at(digest)), environment) as client,
+        pytest.raises(FetchError, match=r"the registry refuses: 40[13]") as raised,
+    ):
+        client.manifest(digests.parse(digest))
+    assert raised.value.what.endswith("; " + told.replace("HOST", toy.host).replace("FILE", str(file)))
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("realm", "said"), [("http://example.org/token", "plain HTTP"), ("https://x:y/token", "no place")]
 )

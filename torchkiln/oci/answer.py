@@ -65,12 +65,12 @@ def said(response: httpx.Response) -> str:
         return ""
 
 
-def refusal(response: httpx.Response, what: str, host: str) -> tuple[str, str]:
-    """What is wrong, of an answer that no patience helps with, and what to do about it."""
+def refusal(response: httpx.Response, what: str, host: str, who: str = "") -> tuple[str, str]:
+    """What is wrong, of an answer that no patience helps with, and what to do about it; `who` tells of credentials."""
     answer = f"{response.status_code} {response.reason_phrase}{said(response)}"
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         remedy = f"`docker login {host}`, or put its user and password into ~/.netrc, or into the file $NETRC names"
-        return f"the registry refuses: {answer}", remedy
+        return f"the registry refuses: {answer}{who and f'; {who}'}", remedy
     if response.status_code == httpx.codes.METHOD_NOT_ALLOWED and response.request.method in {"POST", "PATCH", "PUT"}:
         remedy = "it may be read-only, or a mirror of another registry: push to one that takes images"
         return f"the registry takes no uploads: {what}: {answer}", remedy

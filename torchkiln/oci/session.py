@@ -67,6 +67,8 @@ class Session:
     _lines: list[Any] = field(default_factory=list, repr=False)
     """Every connection that was opened, as httpcore's streams."""
     _basic: str = field(default="", repr=False)
+    _who: str = ""
+    """What is to be said of the credentials that were looked for last."""
     _identifying: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -220,6 +222,7 @@ class Session:
             if not tidying:
                 self.go_on()  # while another thread was about it, somebody may have hung up
             account = accounts.find(self.environment, self.reference.host)
+            self._who = account.said
             if wanted.kind == "bearer":
                 self.token = self._asked(wanted, account, tidying=tidying)
             elif wanted.kind == "basic":
@@ -230,7 +233,7 @@ class Session:
         if status in RETRIED and status not in good:
             raise AgainError(f"the registry answers {status} {response.reason_phrase}", patience(response))
         if status not in good:
-            told, remedy = refusal(response, what, self.reference.host)
+            told, remedy = refusal(response, what, self.reference.host, self._who)
             raise self.failure(told, where=self.where, remedy=remedy)
 
     def _asked(self, challenge: Challenge, account: Account, *, tidying: bool) -> str:
