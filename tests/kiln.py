@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -32,6 +33,29 @@ def another_python() -> tuple[str, Mapping[str, str]]:
     if theirs == ours or theirs.rpartition(".")[0] != ours.rpartition(".")[0]:
         return sys.executable, {}
     return system, {"PYTHONPATH": sysconfig.get_path("purelib")}
+
+
+def another_locale(folder: Path) -> Mapping[str, str]:
+    """One that encodes, sorts and cases otherwise: Turkish in Latin-5, made in a folder if this machine can do that.
+
+    C without Python's exception for it otherwise: it encodes nothing but ASCII.
+    """
+    if shutil.which("localedef") and Path("/usr/share/i18n/locales/tr_TR").exists():
+        subprocess.run(["localedef", "-i", "tr_TR", "-f", "ISO-8859-9", str(folder / "tr_TR")], check=True)
+        return {"LC_ALL": "tr_TR", "LOCPATH": str(folder)}
+    return {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+SOMEBODY = 65534
+"""Who owns nothing here."""
+
+
+def another_user() -> Sequence[str]:
+    """What runs a command as somebody else who can read what we can; nothing where we are not root, who alone can."""
+    if os.geteuid() != 0:
+        return ()
+    capability = ("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search")
+    return ("setpriv", "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups", *capability)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kiln import FIND_LINKS, ROOT, ROW, Kiln, another_python
+from tests.kiln import FIND_LINKS, ROOT, ROW, SOMEBODY, Kiln, another_locale, another_python, another_user
 
 if TYPE_CHECKING:
     from tests.kiln import Row
@@ -68,7 +68,10 @@ def test_rebuild_from_nothing_has_the_same_digest(built: Row, tmp_path: Path) ->
     """Another folder, umask, zone, locale, hash seed, patch release of Python, number of cores; the base anew, too."""
     python, packages = another_python()
     other = Kiln(tmp_path / "another home", python=python)
-    env = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "7", **packages}
+    place = {"TZ": "Pacific/Kiritimati", **another_locale(tmp_path)}
+    env = {"PYTHONHASHSEED": "7", **place, **packages}
+    encoding = (python, "-c", "import locale; print(locale.getpreferredencoding(False))")
+    assert subprocess.check_output(encoding, env={**os.environ, **env}) != b"UTF-8\n"
     alone = ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
     command = ("build", "--target", ROW, "--no-validate", "--json")
     with other.start(*command, env=env, before=alone, umask=0o077) as process:
@@ -80,10 +83,20 @@ def test_rebuild_from_nothing_has_the_same_digest(built: Row, tmp_path: Path) ->
 
 
 def test_made_anew_and_checked_it_is_the_same(built: Row, warm: Kiln) -> None:
-    """Known layers take a short cut; --verify inflates and hashes everything, and comes to the same digest."""
-    (entry,) = json.loads(warm.run("build", "--target", ROW, "--no-validate", "--verify", "--json"))
+    """Known layers take a short cut; --verify inflates and hashes everything, as another user too: the same digest."""
+    folders = [warm.home, *(path for path in warm.home.rglob("*") if path.is_dir())]
+    user = another_user()
+    for folder in folders if user else ():
+        os.chown(folder, SOMEBODY, SOMEBODY)
+    command = ("build", "--target", ROW, "--no-validate", "--verify", "--json")
+    with warm.start(*command, env={"HOME": str(warm.home)}, before=user) as process:
+        out, err = process.communicate(timeout=1500)
+    assert process.returncode == 0, err.decode()[-4000:]
+    (entry,) = json.loads(out)
     assert entry["digest"] == built.entry["digest"]
     assert "verify" in entry["stages"]
+    made = warm.home / "store" / "blobs" / "sha256" / entry["layers"][-1]["digest"].removeprefix("sha256:")
+    assert made.stat().st_uid == (SOMEBODY if user else os.geteuid())
 
 
 def test_plan_names_the_layers_that_build_makes(built: Row) -> None:
