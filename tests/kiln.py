@@ -74,7 +74,7 @@ class Kiln:
     ) -> subprocess.Popen[bytes]:
         """Start a task, by another command if there is one before it; stdout and stderr are captured."""
         variables = {**os.environ, "TORCHKILN_HOME": str(self.home), "TORCHKILN_FIND_LINKS": FIND_LINKS, **(env or {})}
-        command = [*before, self.python, "-m", "invoke", *arguments]
+        command = [*before, self.python, "-X", "utf8", "-m", "invoke", *arguments]  # as ./inv does
         return subprocess.Popen(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
         )

@@ -70,8 +70,8 @@ def test_rebuild_from_nothing_has_the_same_digest(built: Row, tmp_path: Path) ->
     other = Kiln(tmp_path / "another home", python=python)
     place = {"TZ": "Pacific/Kiritimati", **another_locale(tmp_path)}
     env = {"PYTHONHASHSEED": "7", **place, **packages}
-    encoding = (python, "-c", "import locale; print(locale.getpreferredencoding(False))")
-    assert subprocess.check_output(encoding, env={**os.environ, **env}) != b"UTF-8\n"
+    encoding = (python, "-c", "import sys; print(sys.getfilesystemencoding())")
+    assert subprocess.check_output(encoding, env={**os.environ, **env}) != b"utf-8\n"  # it does apply
     alone = ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
     command = ("build", "--target", ROW, "--no-validate", "--json")
     with other.start(*command, env=env, before=alone, umask=0o077) as process:

@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.network
 TASKS = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from invoke.tasks import task
 
 @task
 def hello(_):
     print("hello")
+
+@task
+def encoding(_):
+    print(sys.getfilesystemencoding())
+    print(ProcessPoolExecutor(1, get_context("spawn")).submit(sys.getfilesystemencoding).result())
 """
 
 STRIPPED = """
@@ -47,11 +55,11 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def launch(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `./inv hello` with this interpreter's parent."""
+def launch(checkout: Path, task: str = "hello", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `./inv hello`, or another task, with this interpreter's parent."""
     python = f"{sys.base_prefix}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
     return subprocess.run(
-        [python, str(checkout / "inv"), "hello"],
+        [python, str(checkout / "inv"), task],
         cwd=checkout.parent,
         env={**os.environ, **variables},
         capture_output=True,
@@ -67,6 +75,9 @@ def test_first_run_makes_the_environment_and_the_second_uses_it(checkout: Path) 
     assert "making .venv" in first.stderr
     second = launch(checkout, PIP_INDEX_URL="http://127.0.0.1:9/simple")
     assert (second.returncode, second.stdout, second.stderr) == (0, "hello\n", "")
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    third = launch(checkout, "encoding", **ascii_only)  # names of files must not depend on who builds
+    assert third.stdout == "utf-8\nutf-8\n", third.stderr
 
 
 def test_changed_lock_makes_it_anew(checkout: Path) -> None:
