@@ -303,6 +303,24 @@ def test_another_file_in_a_folder_is_reported_and_not_used(
     assert "is not the pinned file" in capsys.readouterr().err
 
 
+def test_what_was_at_hand_in_vain_is_told_with_the_failure(home: Home, index: Index, tmp_path: Path) -> None:
+    """Whoever put a wheel into a folder is told why it was not taken: where it has other bytes, or no folder is."""
+    pin, fine = index.add("one", "1"), index.add("two", "1")
+    (tmp_path / pin.filename).write_bytes(b"cut")
+    (tmp_path / fine.filename).write_bytes(index.files["simple"].pop(fine.filename).content)
+    index.faults[pin.filename] = ["404"]
+    links = f"{tmp_path / 'absent'}:{tmp_path}"
+    for address in (f"{index.url}/simple", "http://127.0.0.1:1/simple"):
+        with pytest.raises(FetchError) as raised:
+            fetched(home, index, pin, fine, TORCHKILN_FIND_LINKS=links, UV_DEFAULT_INDEX=address)
+        told = raised.value.what.splitlines()[-1]
+        assert told == (
+            f"TORCHKILN_FIND_LINKS was of no use: {tmp_path / 'absent'} does not exist; "
+            f"{tmp_path / pin.filename} has another sha256 than the lock pins"
+        )
+        assert raised.value.remedy
+
+
 def test_a_cached_file_that_lost_bytes_is_fetched_anew(home: Home, index: Index) -> None:
     """A final name with another size was damaged after the fact."""
     pin = index.add("one", "1")

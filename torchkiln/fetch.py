@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from torchkiln import console, network, room, wheelcache
 from torchkiln.download import Surroundings, download
-from torchkiln.errors import HashMismatchError, TorchkilnError
+from torchkiln.errors import FetchError, HashMismatchError, TorchkilnError
 from torchkiln.lock import resolve
 
 if TYPE_CHECKING:
@@ -60,13 +60,26 @@ def fetch(
                 tell(pin, path)
         if missing:
             wheelcache.check_room(home, missing)
-            urls = resolve.locate(lock, missing, environment)
-            for pin, path in _downloaded(
-                home, missing, urls, environment=environment, sleep=sleep, stop=stop or threading.Event()
-            ):
-                ready[pin.sha256] = path
-                tell(pin, path)
+            with _links(missing, environment):
+                urls = resolve.locate(lock, missing, environment)
+                for pin, path in _downloaded(
+                    home, missing, urls, environment=environment, sleep=sleep, stop=stop or threading.Event()
+                ):
+                    ready[pin.sha256] = path
+                    tell(pin, path)
     return ready
+
+
+@contextmanager
+def _links(missing: Sequence[Pin], environment: Mapping[str, str]) -> Iterator[None]:
+    """What is said of wheels that can't be had, with why those in the folders at hand were not used."""
+    try:
+        yield
+    except (FetchError, HashMismatchError) as error:
+        if not (why := resolve.unused(missing, environment)):
+            raise
+        what = f"{error.what}\n{resolve.FIND_LINKS} was of no use: {'; '.join(why)}"
+        raise type(error)(what, where=error.where, remedy=error.remedy) from error
 
 
 @contextmanager

@@ -173,11 +173,31 @@ def _gone(pins: list[Pin], offers: Sequence[Offer]) -> TorchkilnError:
 
 def folders(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Folders of wheels that are looked in before any index; a warning names each that is none."""
-    named = [Path(part) for part in environment.get(FIND_LINKS, "").split(os.pathsep) if part]
-    for folder in named:
+    stated = _stated(environment)
+    for folder in stated:
         if not folder.is_dir():
             console.warn(f"{FIND_LINKS} names {folder}, which is no folder")
-    return tuple(folder for folder in named if folder.is_dir())
+    return tuple(folder for folder in stated if folder.is_dir())
+
+
+def _stated(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    return tuple(Path(part) for part in environment.get(FIND_LINKS, "").split(os.pathsep) if part)
+
+
+def unused(pins: Sequence[Pin], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Why wheels that could not be had did not come from the folders at hand either, where somebody may expect them."""
+    none = [
+        f"{folder} {'is no folder' if folder.exists() else 'does not exist'}"
+        for folder in _stated(environment)
+        if not folder.is_dir()
+    ]
+    other = [
+        f"{folder / pin.filename} has another sha256 than the lock pins"
+        for folder in _stated(environment)
+        for pin in pins
+        if (folder / pin.filename).is_file()
+    ]
+    return (*none, *other)
 
 
 def _links(
