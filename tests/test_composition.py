@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import assembling, toyregistry, toys
+from tests.assembling import BASE
 from tests.toyregistry import REPOSITORY, Toy
 from torchkiln import composition
 from torchkiln import home as homes
+from torchkiln.assembly import claims
+from torchkiln.composition import CHEAP
 from torchkiln.lock import layerlock
 from torchkiln.oci import digest as digests
 from torchkiln.oci import layerindex, remote
 from torchkiln.oci.compression import Compression
 from torchkiln.oci.image import manifest_descriptor
 from torchkiln.oci.push import pushing
-from torchkiln.specs import BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec
+from torchkiln.specs import BaseSpec, BytecodeSpec, EnvironmentSpec, SuiteSpec, WheelSpec, key_in_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -161,6 +164,38 @@ def test_what_no_lock_knows_is_brought_and_read(shop: Shop) -> None:
     assert manifest_descriptor(image) == manifest_descriptor(shop.image)
     assert all(row.project.store.has(layer.descriptor) for layer in image.layers)
     assert row.stages == {}
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_what_no_lock_knows_is_noted_as_a_claim(shop: Shop, *, locked: bool) -> None:
+    """Whatever is taken by its index's word, so that it is never locked as made here."""
+    if locked:
+        shop.lock()
+    row = shop.elsewhere()
+    composed(shop, row, here=True)
+    dear = [key for key, spec in zip(row.plan.keys, row.plan.layers, strict=True) if not isinstance(spec, CHEAP)]
+    assert claims.among(row.project.home, row.plan.keys) == ([] if locked else dear)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_is_made_of_a_claim_is_one_too(shop: Shop, *, moved: bool) -> None:
+    """Bytecode by the Python of a claimed base, whose packages may be others, and another compression; no wheel's."""
+    held = [("libpython3.11-minimal", "3.11.9-1")] if moved else None
+    maker = shop.elsewhere(at="maker").project
+    base = assembling.make_base(maker, BASE, packages=held)
+    for name in [name for name in shop.toy.manifests if name.startswith(("layer-wheel-", "layer-bytecode-"))]:
+        del shop.toy.manifests[name]
+    shop.toy.blobs[base.descriptor.digest] = maker.store.read(base.descriptor.digest)
+    shop.toy.manifests[f"layer-{BASE.key}"] = ("", layerindex.entry(BASE.key, base))
+    row = shop.elsewhere(*NAMES)
+    composed(shop, row)
+    row = replace(row, compression=Compression(kind="zstd", level=3))
+    plan, _ = row.assemble()
+    tainted = [spec for spec in plan.layers if isinstance(spec, BytecodeSpec | BaseSpec)]
+    keys = {spec.key for spec in tainted} | {key_in_image(spec, row.compression) for spec in tainted}
+    every = {*plan.keys, *(spec.key for spec in plan.layers)}
+    assert set(claims.among(row.project.home, every)) == keys
+    assert (BASE.key in keys) is not moved
 
 
 def test_what_no_lock_knows_is_not_taken_by_a_frozen_build(shop: Shop) -> None:

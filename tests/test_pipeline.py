@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +16,11 @@ from tests import assembling, loopback, toyregistry
 from tests.kiln import ROOT
 from torchkiln import finished, layerlocking, locking, pipeline, planning, transfer
 from torchkiln import home as homes
+from torchkiln.assembly import bases, claims
 from torchkiln.errors import FetchError, HashMismatchError, LockError, PushError, VerifyError
 from torchkiln.home import Home
-from torchkiln.layers import boundaries, boundarylock
+from torchkiln.layers import boundaries, boundarylock, pool
+from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.layers.base import table as userlands
 from torchkiln.layers.inflate import Boundary
 from torchkiln.lock import layeraudit, layerlock, lockfile, rows
@@ -27,12 +31,12 @@ from torchkiln.matrix import schema
 from torchkiln.matrix.publishing import PublishTarget
 from torchkiln.matrix.target import Extra, publishing
 from torchkiln.oci import digest as digests
-from torchkiln.oci import session
+from torchkiln.oci import layerindex, session
 from torchkiln.oci.compression import Compression
-from torchkiln.oci.image import REF_NAME, manifest_descriptor
+from torchkiln.oci.image import REF_NAME, manifest_descriptor, recorded
 from torchkiln.pipeline import Wishes
 from torchkiln.project import Project
-from torchkiln.specs import BaseSpec
+from torchkiln.specs import BaseSpec, WheelSpec
 from torchkiln.validation import ValidationReport
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.loopback import Index
+    from torchkiln.layers.base import BaseResult
     from torchkiln.validation.report import Verdict
 
 MATRIX = schema.load(ROOT / "matrix.yaml")
@@ -166,6 +171,41 @@ def test_verify_reaches_the_makers(ready: Project) -> None:
     assert (first.stages.keys() & wheels, second.stages.keys() & wheels) == (wheels, set())
     assert third.stages.keys() & wheels == wheels
     assert first.digest == second.digest == third.digest
+
+
+def test_what_only_a_registry_says_is_made_here_before_it_is_locked(
+    ready: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write to its index names other layers: a build takes them, no lock does; the base is remade too."""
+    other = replace(ready, home=homes.prepare(Home(tmp_path / "other")))
+    planned = planning.planned(ready, GOOD)
+    rebuilt: list[str] = []
+
+    def userland(project: Project, specs: Any, *, frozen: bool) -> BaseResult:  # noqa: ANN401  as the real one has it
+        (base,) = specs
+        if recorded(project.home.lookup(base.key)) is None:  # the real one needs an archive
+            rebuilt.append(base.key)
+            assembling.make_base(project, base)
+        return table_build(project, specs, frozen=frozen)
+
+    table_build = userlands.build
+    with toyregistry.serving() as registry:
+        place = f"{registry.host}/{toyregistry.REPOSITORY}"
+        good = pipeline.build(ready, GOOD, None, Wishes(push=f"{place}:one"))
+        bad = write_layer(ready.store, "bad", [(Entry(path="bad", kind="directory", mode=0o755), None)])
+        registry.blobs[bad.descriptor.digest] = ready.store.read(bad.descriptor.digest)
+        for spec in planned.layers:
+            if isinstance(spec, WheelSpec):
+                registry.manifests[f"layer-{spec.key}"] = ("", layerindex.entry(spec.key, bad))
+        taken = pipeline.build(other, GOOD, None, Wishes(origin=place))
+    assert taken.digest == pipeline.build(other, GOOD, None).digest != good.digest
+    monkeypatch.setattr(userlands, "build", userland)
+    monkeypatch.setattr(pool, "beside", lambda function, *given: nullcontext(bases.once(partial(function, *given))))
+    new = layerlocking.lock_layers(other, [GOOD])
+    made = {spec.key: layer for spec, layer in good.made}
+    assert rebuilt == [spec.key for spec in planned.layers if isinstance(spec, BaseSpec)]
+    assert new == {key: made[key] for key in layerlocking.locked_keys(planned)}
+    assert claims.among(other.home, new) == []
 
 
 def test_lines_that_no_row_plans_go_with_the_next_that_are_written(

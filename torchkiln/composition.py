@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from torchkiln.assembly import bases, put_together, together
+from torchkiln.assembly import bases, claims, put_together, together
 from torchkiln.console import note, step, warn
 from torchkiln.lock import layerlock
 from torchkiln.oci import layerindex
@@ -41,9 +41,10 @@ def compose(
 ) -> dict[str, Layer]:
     """Layers of a plan by key that need not be made, and are not here; with `here`, blobs are brought so that none is.
 
-    Without it only what this build itself needs is brought. What was brought is as if it had been made here. `frozen`
-    takes only what a lock knows. What the registry serves as other bytes is told, and is to be made. FetchError if it
-    can't be had. Where all is here nothing is asked or said; `stages` is told the seconds of what is.
+    Without it only what this build itself needs is brought. What was brought is as if it had been made here, unless no
+    lock knows it: that is noted (`claims`). `frozen` takes only what a lock knows. What the registry serves as other
+    bytes is told, and is to be made. FetchError if it can't be had. Where all is here nothing is asked or said;
+    `stages` is told the seconds of what is.
     """
     wanted = _wanted(project, plan)
     found: dict[str, Layer] = {}
@@ -73,7 +74,7 @@ def _found(
     if came:
         note(f"{len(came)} of them are here now: {sum(layer.descriptor.size for layer in came.values()) / 1e6:.1f} MB")
     for key, layer in came.items():
-        project.home.record(key, layer.to_json())
+        claims.record(project.home, key, layer, claimed=key not in locked)
     return found
 
 

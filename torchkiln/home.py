@@ -95,6 +95,10 @@ class Home:
         """Remember what a layer key became."""
         write_atomically(self.index / f"{key}.json", json.dumps(entry, sort_keys=True).encode())
 
+    def forget(self, key: str) -> None:
+        """Remember nothing of a layer key: it is made when it is needed next."""
+        (self.index / f"{key}.json").unlink(missing_ok=True)
+
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
         """Hold a named lock between processes; the kernel releases it when its owner dies."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchkiln import pipeline, planning
+from torchkiln.assembly import claims
 from torchkiln.console import note, warn
 from torchkiln.home import write_atomically
 from torchkiln.layers import boundarylock
@@ -31,11 +32,14 @@ def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Lay
 
     Lines that no row of the matrix plans any more go. What is made otherwise than planned is not noted, as a base is
     of whose lock the archive has moved on, nor what only a user's own additions need, which no other check would know.
-    LayerMismatchError for a layer that is there otherwise: it is not replaced.
+    What is here on a registry's word alone is made first. LayerMismatchError for a layer that is there otherwise: it is
+    not replaced.
     """
     new: dict[str, Layer] = {}
     for target in targets:
-        wanted, lasting = (locked_keys(planning.planned(project, row)) for row in (target, _plain(target)))
+        planned = planning.planned(project, target)
+        wanted, lasting = locked_keys(planned), locked_keys(planning.planned(project, _plain(target)))
+        _disown(project, planned)
         built = pipeline.build(project, target, None)
         with project.home.lock("layers.lock"):
             known = layerlock.read(project.layer_lock)
@@ -57,6 +61,13 @@ def lock_layers(project: Project, targets: Sequence[Target]) -> Mapping[str, Lay
             _note_boundaries(project, targets, built.plan)
         new |= fresh
     return new
+
+
+def _disown(project: Project, plan: ImagePlan) -> None:
+    """Have layers of which there is only a registry's word made here: every machine is to make these bytes."""
+    keys = {*plan.keys, *(spec.key for spec in plan.layers)}
+    if claimed := claims.forget(project.home, keys, layerlock.read(project.layer_lock).keys()):
+        note(f"made here, since only a registry says what they are: {len(claimed)} layers")
 
 
 def _note_boundaries(project: Project, targets: Sequence[Target], plan: ImagePlan) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from torchkiln.layers import bytecode, pool
-from torchkiln.layers.base import BaseResult, debian, table
+from torchkiln.layers.base import BaseResult, table
 from torchkiln.oci.image import recorded
 from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec
 
@@ -78,13 +78,13 @@ def _as_in_image(spec: BasePart, ledger: Ledger) -> Layer | None:
     return ledger.find(spec)
 
 
-def as_made(home: Home, spec: BasePart, layer: Layer, base: BaseResult) -> BasePart:
+def as_made(home: Home, spec: BasePart, base: BaseResult) -> BasePart:
     """The spec of what the base holds: where the archive has moved on, that is another key, and remembered by it."""
     if not isinstance(spec, BaseSpec) or not base.difference:
         return spec
-    spec = replace(spec, lock=base.packages)
-    debian.remember(home, spec.key, layer, base.packages)
-    return spec
+    moved = replace(spec, lock=base.packages)
+    home.record(moved.key, home.lookup(spec.key) or {})
+    return moved
 
 
 def interpreter(project: Project, plan: ImagePlan, base: Callable[[], BaseResult]) -> Interpreter:

@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from torchkiln.assembly import claims
 from torchkiln.lock import layerlock
 from torchkiln.oci import zstd
 from torchkiln.oci.compression import GZIP
@@ -15,7 +16,7 @@ from torchkiln.oci.image import recorded
 from torchkiln.specs import AdoptionSpec, BaseSpec, BytecodeSpec, ForeignSpec, key_in_image
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torchkiln.layers.inflate import Boundary
     from torchkiln.oci.compression import Compression
@@ -87,9 +88,10 @@ class Ledger:
         """LayerMismatchError for a layer that is not the one that is locked, by its spec's key or another one."""
         layerlock.hold(self.locked, key or spec.key, layer, versions=partial(versions, spec))
 
-    def record(self, spec: LayerSpec, layer: Layer, key: str = "") -> None:
-        """Remember a layer that was made, by its spec's key or another one."""
-        self.project.home.record(key or spec.key, layer.to_json())
+    def record(self, spec: LayerSpec, layer: Layer, key: str = "", *, made_of: Iterable[str] = ()) -> None:
+        """Remember a layer that was made, by its spec's key or another one; `made_of` are keys of other layers."""
+        home, key = self.project.home, key or spec.key
+        claims.record(home, key, layer, claimed=key not in self.locked and bool(claims.among(home, made_of)))
 
 
 def versions(spec: LayerSpec) -> str:

@@ -104,7 +104,7 @@ def layer(spec: LayerSpec, given: Inputs) -> tuple[LayerSpec, Layer]:
     own: Layer | None = None
     if isinstance(spec, BaseSpec | ForeignSpec | AdoptionSpec):
         own = given.base().layers[given.parts.index(spec)]
-        spec = bases.as_made(given.project.home, spec, own, given.base())
+        spec = bases.as_made(given.project.home, spec, given.base())
     elif isinstance(spec, BytecodeSpec):
         spec = replace(spec, python=given.base().packages.python or spec.python)
     found = given.ledger.find(spec)
@@ -124,7 +124,8 @@ def _gzip(spec: LayerSpec, given: Inputs) -> Layer:
     if found is None:
         found = _made(spec, given)
         given.ledger.hold(spec, found)
-        given.ledger.record(spec, found)
+        compiler = given.parts if isinstance(spec, BytecodeSpec) else ()
+        given.ledger.record(spec, found, made_of=[part.key for part in compiler])
     return found
 
 
@@ -136,7 +137,7 @@ def _compressed(spec: LayerSpec, layer: Layer, given: Inputs) -> Layer:
     with given.presses, given.stages.piece("compress"):
         found = recompress.recompress(given.project.store, layer, given.ledger.compression, stop=given.stop)
     given.ledger.hold(spec, found, key)
-    given.ledger.record(spec, found, key)
+    given.ledger.record(spec, found, key, made_of=[spec.key])
     return found
 
 

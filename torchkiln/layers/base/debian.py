@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchkiln.console import step, warn
 from torchkiln.errors import BaseError, PlanError
@@ -56,7 +56,7 @@ def build(
                 packages = baselock.make(userland.packages(tar))
                 _refuse(spec, packages, frozen=frozen)
                 layer = write_layer(store, spec.title, userland.read(tar, recipe.rootfs, spec.base.packages))
-            remember(home, spec.key, layer, packages)
+            _remember(home, spec.key, layer.to_json(), packages)
             found = layer, packages
     layer, packages = found
     _refuse(spec, packages, frozen=frozen)
@@ -99,13 +99,13 @@ def _known(home: Home, store: Store, key: str) -> tuple[Layer, BaseLock] | None:
     else:
         with step("packages of a base from elsewhere"):
             packages = baselock.make(userland.packages_of(store, layer))
-        remember(home, key, layer, packages)
+        _remember(home, key, entry, packages)
     return layer, packages
 
 
-def remember(home: Home, key: str, layer: Layer, packages: BaseLock) -> None:
-    """Let the index have a base under a key, with what it holds."""
-    home.record(key, {**layer.to_json(), "packages": [list(package) for package in packages.packages]})
+def _remember(home: Home, key: str, entry: Mapping[str, Any], packages: BaseLock) -> None:
+    """Let the index have with a base what it holds, besides all that it has."""
+    home.record(key, {**entry, "packages": [list(package) for package in packages.packages]})
 
 
 def _refuse(spec: BaseSpec, packages: BaseLock, *, frozen: bool) -> None:
