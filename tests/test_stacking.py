@@ -132,6 +132,7 @@ def test_layers_that_are_too_small_are_refused_with_the_least_that_would_do() ->
     assert "torch213-cpu has room for 80 layers" in raised.value.what
     assert raised.value.where == "matrix.yaml: publish_targets.tiny.max_layer_bytes"
     enough = int(re.findall(r"max_layer_bytes of at least ([\d,]+)", raised.value.remedy)[0].replace(",", ""))
+    assert "by the sizes of wheels, which are all that is known before" in raised.value.remedy
     planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=enough))
     with pytest.raises(PlanError):
         planned("torch213-cpu", PublishTarget(id="tiny", max_layer_bytes=enough * 8 // 10))
@@ -139,9 +140,10 @@ def test_layers_that_are_too_small_are_refused_with_the_least_that_would_do() ->
 
 def test_too_few_layers_are_refused_with_what_each_is_for() -> None:
     """Where the limit is stated, and how many the row takes at least: that many are enough, and one less is not."""
-    with pytest.raises(PlanError, match="needs 10 layers at least, and may have 5: 1 of its base, 3 for env") as raised:
+    with pytest.raises(PlanError, match="needs room for 10 layers at least, and may have 5: 1 of its base, ") as raised:
         planned("torch213-cpu", PublishTarget(id="few", max_layers=5))
-    assert raised.value.what.endswith("2 for wheels and their bytecode, 4 for additions")
+    kept = "4 are kept for additions, so that one changes no layer, whether the row has any or not"
+    assert raised.value.what.endswith(f"2 for wheels and their bytecode, and {kept}")
     assert raised.value.where == "matrix.yaml: publish_targets.few.max_layers"
     assert raised.value.remedy == "max_layers of 10"
     planned("torch213-cpu", PublishTarget(id="few", max_layers=10))

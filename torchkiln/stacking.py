@@ -108,7 +108,8 @@ def refusal(parts: Sequence[tuple[Pin, ...]], place: PublishTarget, *, row: str,
     return PlanError(
         f"{alone} of at most {bytes_:,} bytes, and {row} has room for {room} layers of wheels and bytecode",
         where=f"{stated}.max_layer_bytes",
-        remedy=f"max_layer_bytes of at least {_round(enough):,}, and the base and every file must fit too{more}",
+        remedy=f"max_layer_bytes of at least {_round(enough):,}{more}; by the sizes of wheels, which are all that is"
+        " known before they are here: each of their files, and the base, must fit too, and may need more",
     )
 
 
@@ -118,11 +119,11 @@ def _too_few(
     """What a row takes at least, where the number of layers is too small whatever their size."""
     least = fewest or _least(range(1, 10**6), lambda most: _go(parts, most - base - ours, place.max_layer_bytes))
     own, *more = rooms(least - base - ours)
-    needed = f"{base} of its base, {ours} for environment, toolkit and suite, {own} for wheels and their bytecode"
-    free = f", {sum(more)} for additions" if more else ""
+    needed = f"{base} of its base, up to {ours} for environment, toolkit and suite, {own} for wheels and their bytecode"
     stated = f"matrix.yaml: publish_targets.{place.id}.max_layers" if place.id else f"{row}: Torchkiln's own limit"
     better = f"max_layers of {least}" if fewest else "a base of fewer layers, or a publish target of larger ones"
-    what = f"{row} needs {least} layers at least, and may have {place.max_layers}: {needed}{free}"
+    free = f"and {sum(more)} are kept for additions, so that one changes no layer, whether the row has any or not"
+    what = f"{row} needs room for {least} layers at least, and may have {place.max_layers}: {needed}, {free}"
     return PlanError(what, where=stated, remedy=better)
 
 

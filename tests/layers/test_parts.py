@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,30 @@ def test_a_file_that_fits_in_no_layer_is_refused(tmp_path: Path) -> None:
     assert "a.bin" not in raised.value.what
     assert raised.value.where == path.name
     parts.check(part_specs(path, 210_000)[0], paths)
+
+
+def test_what_would_do_for_all_files_is_told(tmp_path: Path) -> None:
+    """Of all wheels that are split, also those that share a layer: whose files are too big, and the least limit."""
+    big = {name: random.Random(name).randbytes(size) for name, size in (("one", 150_000), ("two", 200_000))}  # noqa: S311
+    made = [
+        toys.spec(toys.make_wheel(tmp_path, name=name, files={f"{name}/big.so": data})) for name, data in big.items()
+    ]
+    others = [toys.spec(toys.make_wheel(tmp_path, name=name, files={f"{name}/a.py": b""})) for name in ("six", "ten")]
+    paths = {sha256: path for _, found in (*made, *others) for sha256, path in found.items()}
+    groups = [made[0][0].pins + others[0][0].pins, made[1][0].pins, others[1][0].pins]
+
+    def planned(limit: int) -> list[WheelSpec]:
+        numbers = range(1, 9)
+        return [WheelSpec(pins=pins, part=Part(number=one, max_bytes=limit)) for pins in groups for one in numbers]
+
+    with pytest.raises(PlanError) as raised:
+        parts.check(planned(LIMIT), paths)
+    assert raised.value.where == ", ".join(sorted(found[spec.pins[0].sha256].name for spec, found in made))
+    assert raised.value.what.index("two/big.so (200") < raised.value.what.index("one/big.so (150")
+    (least,) = re.findall(r"max_layer_bytes of at least (\d+), if the base fits too", raised.value.remedy)
+    parts.check(planned(int(least)), paths)
+    with pytest.raises(PlanError, match="two/big"):
+        parts.check(planned(int(least) - 1), paths)
 
 
 def test_parts_that_do_not_suffice_are_refused(tmp_path: Path) -> None:

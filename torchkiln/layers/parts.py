@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 from torchkiln.errors import PlanError
@@ -50,28 +51,46 @@ def _heading(entry: Entry) -> int:
     return (len(runs(plain)) if len(plain) <= FEW else _compressed(len(plain))) + JOINT
 
 
-def split(files: Iterable[File], max_bytes: int, *, where: str = "") -> tuple[tuple[str, ...], ...]:
+def split(files: Iterable[File], max_bytes: int) -> tuple[tuple[str, ...], ...]:
     """Paths of each part: every file goes into the first part that has room for it and its folders, largest first.
 
     PlanError names every file that is too big for any. The order of the files plays no part.
     """
     weights = {file.path: weigh(file) for file in files}
-    above_all = {folder for path in weights for folder in install.parents(path)}
-    folders = {folder: _heading(directory(folder)) for folder in above_all}
+    if big := _too_big(weights, max_bytes):
+        raise _refusal(big, weights, max_bytes)
+    return _split(weights, max_bytes)
+
+
+def _split(weights: Mapping[str, int], max_bytes: int) -> tuple[tuple[str, ...], ...]:
     parts: list[_Bin] = []
-    too_big: list[str] = []
     for path in sorted(weights, key=lambda path: (-weights[path], path)):
-        above = {folder: folders[folder] for folder in install.parents(path)}
-        if ENDS + weights[path] + sum(above.values()) > max_bytes:
-            too_big.append(path)
-        elif not any(part.take(path, weights[path], above) for part in parts):
+        above = {folder: _folder(folder) for folder in install.parents(path)}
+        if not any(part.take(path, weights[path], above) for part in parts):
             parts.append(_Bin(max_bytes - ENDS))
             parts[-1].take(path, weights[path], above)
-    if too_big:
-        told = ", ".join(f"/{path} ({weights[path]} bytes compressed)" for path in too_big[:5])
-        more = f" and {len(too_big) - 5} more" if len(too_big) > 5 else ""  # noqa: PLR2004  readable
-        raise PlanError(f"no layer of at most {max_bytes} bytes can hold {told}{more}", where=where, remedy=REMEDY)
     return tuple(tuple(sorted(part.paths)) for part in parts)
+
+
+@cache
+def _folder(path: str) -> int:
+    """What the header of a folder takes."""
+    return _heading(directory(path))
+
+
+def _too_big(weights: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+    """Files that fit into no layer of a size, and the size of the layer that each needs for itself."""
+    alone = {path: ENDS + weights[path] + sum(map(_folder, install.parents(path))) for path in weights}
+    return {path: size for path, size in alone.items() if size > max_bytes}
+
+
+def _refusal(big: Mapping[str, int], weights: Mapping[str, int], max_bytes: int, where: str = "") -> PlanError:
+    """Which files are too big, the largest first, and the least that would do for all of them."""
+    paths = sorted(big, key=lambda path: (-big[path], path))
+    told = ", ".join(f"/{path} ({weights[path]} bytes compressed)" for path in paths[:5])
+    more = f" and {len(big) - 5} more" if len(big) > 5 else ""  # noqa: PLR2004  readable
+    remedy = f"max_layer_bytes of at least {max(big.values())}, if the base fits too; or none"
+    return PlanError(f"no layer of at most {max_bytes} bytes can hold {told}{more}", where=where, remedy=remedy)
 
 
 class _Bin:
@@ -103,17 +122,35 @@ def held(part: Part | None, files: Mapping[str, File]) -> Sequence[str]:
 
 
 def check(specs: Iterable[WheelSpec], paths: Mapping[str, Path]) -> None:
-    """PlanError if parts that were planned can't hold what is in their wheels, which are found by sha256 in `paths`."""
+    """PlanError if parts that were planned can't hold what is in their wheels, which are found by sha256 in `paths`.
+
+    It names all files that are too big, and the wheels that have them.
+    """
     planned: defaultdict[tuple[Pin, ...], list[Part]] = defaultdict(list)
     for spec in specs:
         if spec.part:
             planned[spec.pins].append(spec.part)
+    found = {pins: _weighed(pins, paths) for pins in planned}
+    _hold_files(found, {part.max_bytes for parts in planned.values() for part in parts})
     for pins, parts in planned.items():
-        with ExitStack() as stack:
-            wheels = [stack.enter_context(members.opened(paths[pin.sha256])) for pin in pins]
-            files = {file.path: file for wheel in wheels for file in install.install(wheel).files}
-        where, max_bytes = ", ".join(pin.filename for pin in pins), parts[0].max_bytes
-        needed, limit = len(split(files.values(), max_bytes, where=where)), max(part.number for part in parts)
+        max_bytes, limit = parts[0].max_bytes, max(part.number for part in parts)
+        needed = len(_split({path: weight for path, (weight, _) in found[pins].items()}, max_bytes))
         if needed > limit:
             what = f"{needed} layers of {max_bytes} bytes are needed, {limit} are planned"
-            raise PlanError(what, where=where, remedy=REMEDY)
+            raise PlanError(what, where=", ".join(pin.filename for pin in pins), remedy=REMEDY)
+
+
+def _weighed(pins: Sequence[Pin], paths: Mapping[str, Path]) -> dict[str, tuple[int, str]]:
+    """Files that wheels write, by path: what each weighs, and which wheel has it."""
+    with ExitStack() as stack:
+        wheels = {pin.filename: stack.enter_context(members.opened(paths[pin.sha256])) for pin in pins}
+        return {file.path: (weigh(file), name) for name, one in wheels.items() for file in install.install(one).files}
+
+
+def _hold_files(found: Mapping[tuple[Pin, ...], Mapping[str, tuple[int, str]]], limits: Iterable[int]) -> None:
+    """PlanError for files that are too big for any layer; a plan has one limit."""
+    files = {path: said for group in found.values() for path, said in group.items()}
+    weights = {path: weight for path, (weight, _) in files.items()}
+    for max_bytes in limits:
+        if big := _too_big(weights, max_bytes):
+            raise _refusal(big, weights, max_bytes, ", ".join(sorted({files[path][1] for path in big})))
