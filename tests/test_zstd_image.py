@@ -192,7 +192,7 @@ def test_a_locked_zstd_layer_is_held_to(row: Row) -> None:
     key = next(key for key in locked if key.startswith("wheel-"))
     other = replace(locked[key].descriptor, digest=digests.of_bytes(b"other"))
     row.project.layer_lock.write_text(layerlock.render({**locked, key: replace(locked[key], descriptor=other)}))
-    with pytest.raises(LayerMismatchError, match=r"backports\.zstd"):
+    with pytest.raises(LayerMismatchError, match=r"libzstd \d"):
         in_zstd(row).assemble()
 
 
