@@ -162,7 +162,7 @@ def test_layers_of_the_base_count() -> None:
             "/usr/local/bin/python3"
         ]
     held = baselock.of_image([layer(n) for n in range(111)], source="x", config="y", python="3.11.2")
-    with pytest.raises(PlanError, match="needs 121 layers at least, and may have 120: 112 of its base"):
+    with pytest.raises(PlanError, match="needs room for 121 layers at least, and may have 120: 112 of its base"):
         plan.plan(row, lock(*pins), held, SUITE)
 
 
