@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tests.kiln import ROOT
 from torchkiln import assembly
-from torchkiln.layers import suite
+from torchkiln.layers import bytecode, suite
 from torchkiln.layers.archive import Entry, write_layer
 from torchkiln.layers.base import debian
 from torchkiln.lock import baselock, lockfile
@@ -29,9 +30,14 @@ if TYPE_CHECKING:
     from torchkiln.oci.image import Image, Layer
     from torchkiln.specs import LayerSpec
 
+PYTHON = platform.python_version()
+"""Of the bases of toys, which hold none: this one compiles in its place, as where a base's own does not start."""
+MINOR = bytecode.minor_of(PYTHON)
+OTHER = f"{MINOR}.99"
+"""Another patch release."""
 BASE = BaseSpec(
-    base=Base(id="toys", kind="debian", suite="bookworm", python="3.11", glibc="2.36", packages=("python3",)),
-    lock=baselock.make([("libpython3.11-minimal", "3.11.2-6")]),
+    base=Base(id="toys", kind="debian", suite="bookworm", python=MINOR, glibc="2.36", packages=("python3",)),
+    lock=baselock.make([(f"libpython{MINOR}-minimal", f"{PYTHON}-6")]),
     recipe=debian.recipe().digest,
 )
 
@@ -50,7 +56,7 @@ class Row:
     def plan(self) -> ImagePlan:
         """A layer for each wheel and one for its bytecode, the environment, the suite."""
         pins = self.lock.pins
-        environment = EnvironmentSpec(python="3.11", protected=())
+        environment = EnvironmentSpec(python=MINOR, protected=())
         return ImagePlan(
             target="row",
             layers=(
@@ -94,7 +100,12 @@ def row(home: Home, root: Path, pins: Iterable[Pin], environment: Mapping[str, s
 
 def lock_of(pins: Iterable[Pin]) -> Lock:
     """The lock of these pins."""
-    return lockfile.make(Inputs(requirements=("one",), python="3.11", platform="x86_64 glibc 2.36"), list(pins), "uv")
+    return lockfile.make(Inputs(requirements=("one",), python=MINOR, platform="x86_64 glibc 2.36"), list(pins), "uv")
+
+
+def holding(python: str, base: BaseSpec = BASE) -> BaseSpec:
+    """The base with another version of Python."""
+    return replace(base, lock=baselock.make([(f"libpython{MINOR}-minimal", f"{python}-1")]))
 
 
 def make_base(project: Project, spec: BaseSpec, *, packages: Iterable[tuple[str, str]] | None = None) -> Layer:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import assembling, loopback, toyregistry, toys
-from tests.assembling import BASE
+from tests.assembling import BASE, OTHER, PYTHON
 from tests.kiln import ROOT
 from torchkiln import assembly
 from torchkiln.assembly import ledger, together
@@ -22,7 +22,7 @@ from torchkiln.assembly.arrival import Arrivals
 from torchkiln.assembly.stages import Stages
 from torchkiln.errors import ConflictError, HashMismatchError, LayerMismatchError, LockError
 from torchkiln.layers.archive import Entry, write_layer
-from torchkiln.lock import baselock, layerlock, lockfile
+from torchkiln.lock import layerlock, lockfile
 from torchkiln.oci import digest as digests
 from torchkiln.oci import layerindex, zstd
 from torchkiln.oci.image import Config, manifest_descriptor
@@ -64,7 +64,7 @@ def test_a_layer_that_holds_nothing_is_left_out(tmp_path: Path) -> None:
     pin = lockfile.Pin(name="types-toy", version="1", sha256="0" * 64, filename="types_toy-1-py3-none-any.whl", size=9)
     plan = ImagePlan(
         target="row",
-        layers=(BASE, WheelSpec(pins=(pin,)), BytecodeSpec(pins=(pin,), python="3.11.2")),
+        layers=(BASE, WheelSpec(pins=(pin,)), BytecodeSpec(pins=(pin,), python=PYTHON)),
         config=Config(),
     )
     full = [
@@ -170,7 +170,7 @@ def other_home(row: Row, tmp_path: Path) -> Row:
 
 def test_a_pin_deleted_from_a_lock_is_noticed_before_there_is_an_image(home: Home, tmp_path: Path) -> None:
     """What the wheels themselves ask for is held against the pins, for the base's exact Python."""
-    one = toys.make_wheel(tmp_path, "one", requires=("two>=1; python_full_version == '3.11.2'", "six; extra == 'x'"))
+    one = toys.make_wheel(tmp_path, "one", requires=(f"two>=1; python_full_version == '{PYTHON}'", "six; extra == 'x'"))
     two = toys.make_wheel(tmp_path, "two")
     of_disk(home, tmp_path, one, two).assemble()
     for _ in range(2):  # a lock that was refused is not remembered as a good one
@@ -182,9 +182,9 @@ def test_a_pin_deleted_from_a_lock_is_noticed_before_there_is_an_image(home: Hom
 
 def test_wheels_that_go_together_on_one_python_are_asked_again_on_another(home: Home, tmp_path: Path) -> None:
     """Rows share a lock for each minor; bases have their own patch release, and markers may name it."""
-    one = toys.make_wheel(tmp_path, "one", requires=("two; python_full_version >= '3.11.4'",))
+    one = toys.make_wheel(tmp_path, "one", requires=(f"two; python_full_version == '{OTHER}'",))
     of_disk(home, tmp_path, one).assemble()
-    newer = replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")]))
+    newer = assembling.holding(OTHER)
     with pytest.raises(LockError, match="no two is pinned"):
         of_disk(home, tmp_path, one, base=newer).assemble()
 
@@ -195,9 +195,7 @@ def test_what_was_found_to_go_together_is_named_by_all_that_was_compared(
     """The wheels, the base's Python, where files of wheels lie in layers, and the rule itself."""
     one, two = toys.make_wheel(tmp_path, "one"), toys.make_wheel(tmp_path, "two")
     row, more = of_disk(home, tmp_path, one), of_disk(home, tmp_path, one, two)
-    newer = of_disk(
-        home, tmp_path, one, base=replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")]))
-    )
+    newer = of_disk(home, tmp_path, one, base=assembling.holding(OTHER))
     keys = [together.key(each.plan, each.lock) for each in (row, more, newer)]
     for where, what in ((together, "RULE"), (WheelSpec, "FORMAT")):
         with monkeypatch.context() as patch:
@@ -217,19 +215,41 @@ def test_wheels_that_write_one_file_are_refused(home: Home, tmp_path: Path) -> N
 
 def test_the_archive_may_move_on(home: Home, tmp_path: Path) -> None:
     """What the base holds now has a key of its own, and its bytecode that of its Python: no locked layer is missed."""
-    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"))
+    old = assembling.holding(OTHER)
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"), base=old)
     planned = row.plan
-    layer = assembling.make_base(row.project, BASE, packages=[("libpython3.11-minimal", "3.11.9-1")])
+    packages = assembling.holding(PYTHON).lock.packages
+    layer = assembling.make_base(row.project, old, packages=packages)
     row.project.layer_lock.parent.mkdir(parents=True)
-    old = replace(layer, diff_id=layer.descriptor.digest)
+    locked_then = replace(layer, diff_id=layer.descriptor.digest)
     compiled = next(spec for spec in planned.layers if isinstance(spec, BytecodeSpec))
-    row.project.layer_lock.write_text(layerlock.render({BASE.key: old, compiled.key: old}))
+    row.project.layer_lock.write_text(layerlock.render({old.key: locked_then, compiled.key: locked_then}))
     plan, image = row.assemble()
     assert image.layers[0] == layer
     keys = {spec.key for spec in plan.layers}
-    assert not keys & {BASE.key, compiled.key}
-    assert {spec.python for spec in plan.layers if isinstance(spec, BytecodeSpec)} == {"3.11.9"}
-    assert replace(BASE, lock=baselock.make([("libpython3.11-minimal", "3.11.9-1")])).key in keys
+    assert not keys & {old.key, compiled.key}
+    assert {spec.python for spec in plan.layers if isinstance(spec, BytecodeSpec)} == {PYTHON}
+    assert assembling.holding(PYTHON).key in keys
+
+
+def test_bytecode_of_another_patch_release_is_not_taken_for_the_bases(home: Home, tmp_path: Path) -> None:
+    """Where a base's Python does not start here: what compiled is told, in keys too, and what is locked is held to."""
+    row = of_disk(home, tmp_path, toys.make_wheel(tmp_path, "one"), base=assembling.holding(OTHER))
+    planned = next(spec for spec in row.plan.layers if isinstance(spec, BytecodeSpec))
+    for verify in (False, False, True):
+        plan, image = row.assemble(verify=verify)
+        made = dict(zip(plan.layers, image.layers, strict=True))
+        assert planned not in made
+        assert home.lookup(planned.key) is None
+        assert home.lookup(replace(planned, python=PYTHON).key) is not None
+    row.project.layer_lock.parent.mkdir(parents=True)
+    same = made[replace(planned, python=PYTHON)]
+    row.project.layer_lock.write_text(layerlock.render({planned.key: same}))
+    row.assemble()
+    row.project.layer_lock.write_text(layerlock.render({planned.key: image.layers[0]}))
+    with pytest.raises(LayerMismatchError, match=f"bytecode by Python {re.escape(PYTHON)},") as raised:
+        row.assemble()
+    assert planned.key in raised.value.where
 
 
 def locked(row: Row) -> dict[str, Layer]:

@@ -180,7 +180,7 @@ def test_what_no_lock_knows_is_noted_as_a_claim(shop: Shop, *, locked: bool) -> 
 @pytest.mark.parametrize("moved", [False, True])
 def test_what_is_made_of_a_claim_is_one_too(shop: Shop, *, moved: bool) -> None:
     """Bytecode by the Python of a claimed base, whose packages may be others, and another compression; no wheel's."""
-    held = [("libpython3.11-minimal", "3.11.9-1")] if moved else None
+    held = [*BASE.lock.packages, ("newcomer", "1")] if moved else None
     maker = shop.elsewhere(at="maker").project
     base = assembling.make_base(maker, BASE, packages=held)
     for name in [name for name in shop.toy.manifests if name.startswith(("layer-wheel-", "layer-bytecode-"))]:

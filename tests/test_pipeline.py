@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import re
 import socket
 from contextlib import nullcontext
 from dataclasses import replace
@@ -140,7 +140,9 @@ def ready(checkout: Project) -> Project:
     """A checkout whose one row is locked, and whose base is in the cache."""
     (checkout.root / "validate").symlink_to(ROOT / "validate")
     locking.relock(checkout, [GOOD], every=[GOOD]).refuse()
-    shutil.copy(ROOT / "images" / "locks" / GOOD.base_lock_name, checkout.locks)
+    lock = (ROOT / "images" / "locks" / GOOD.base_lock_name).read_text()
+    compiles = rf"\g<1>{assembling.PYTHON}"  # in its place: the base of toys has no Python
+    (checkout.locks / GOOD.base_lock_name).write_text(re.sub(r"(?m)^(libpython3\.11-minimal=)[\d.]+", compiles, lock))
     (base,) = [spec for spec in planning.planned(checkout, GOOD).layers if isinstance(spec, BaseSpec)]
     assembling.make_base(checkout, base)
     return checkout

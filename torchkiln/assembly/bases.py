@@ -90,7 +90,8 @@ def as_made(home: Home, spec: BasePart, base: BaseResult) -> BasePart:
 def interpreter(project: Project, plan: ImagePlan, base: Callable[[], BaseResult]) -> Interpreter:
     """The Python of a base, started on this machine; waits for the base."""
     *_, top = parts(plan)
-    return bytecode.interpreter(project.home, project.store, base().layers, top.base.python, place=top.base.interpreter)
+    python = base().packages.python or top.base.python
+    return bytecode.interpreter(project.home, project.store, base().layers, python, place=top.base.interpreter)
 
 
 def once(function: Callable[[], _T]) -> Callable[[], _T]:

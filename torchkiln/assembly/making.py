@@ -106,11 +106,28 @@ def layer(spec: LayerSpec, given: Inputs) -> tuple[LayerSpec, Layer]:
         own = given.base().layers[given.parts.index(spec)]
         spec = bases.as_made(given.project.home, spec, given.base())
     elif isinstance(spec, BytecodeSpec):
-        spec = replace(spec, python=given.base().packages.python or spec.python)
+        return _compiled(replace(spec, python=given.base().packages.python or spec.python), given)
+    return spec, _as_in_image(spec, given, own)
+
+
+def _compiled(spec: BytecodeSpec, given: Inputs) -> tuple[BytecodeSpec, Layer]:
+    """The same of bytecode, by whoever compiles it here: another patch release than the base's is another key.
+
+    It is held against what is locked for the base's Python all the same.
+    """
+    own = given.ledger.spares(spec)
+    carried_out = spec if own else replace(spec, python=given.interpreter().version or spec.python)
+    found = _as_in_image(carried_out, given)
+    given.ledger.hold(carried_out, found, given.ledger.key(spec))
+    return carried_out, found
+
+
+def _as_in_image(spec: LayerSpec, given: Inputs, own: Layer | None = None) -> Layer:
+    """Found or made; `own` is the base's, which is there."""
     found = given.ledger.find(spec)
     if found is None:
         found = _compressed(spec, _gzip(spec, given) if own is None else _held(spec, own, given), given)
-    return spec, found
+    return found
 
 
 def _held(spec: LayerSpec, layer: Layer, given: Inputs) -> Layer:

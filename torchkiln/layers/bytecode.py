@@ -14,7 +14,7 @@ import struct
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,9 +51,11 @@ class Interpreter:
 
     command: tuple[str, ...]
     env: Mapping[str, str]
+    version: str = ""
+    """Full, of one that is not the base's own: another patch release may write other bytecode."""
 
-    def minor(self) -> str:
-        """What it answers when asked for its version; empty if it does not start."""
+    def asked(self) -> str:
+        """The full version that it answers with; empty if it does not start."""
         try:
             said = process.run([*self.command, "-c", _ASK], env=self.env, timeout=60)
         except (HostError, OSError):
@@ -61,7 +63,7 @@ class Interpreter:
         return said.stdout.decode(errors="replace").strip() if said.returncode == 0 else ""
 
 
-_ASK = "import sys; print('%d.%d' % sys.version_info[:2])"
+_ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
 _FIXED = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 _OPTIONS = ("-P", "-s", "-S", "-B", "-X", "utf8")
 """No site-packages, no user's variables (the environment is our own): the same modules are loaded everywhere."""
@@ -208,21 +210,32 @@ def interpreter(
     """The interpreter of a base's layers, started by its own loader and libraries; else one of that minor at hand.
 
     No engine is needed, nor privilege; only another kind of machine, or a cache folder that forbids execution, leaves
-    the second way, which says so, since another patch release may write other bytes.
+    the second way, which says so; of the base's own patch release if there is one, since that writes the same bytes.
     """
     minor = minor_of(python)
     tree = rootfs.unpack(home, store, base[0]) if len(base) == 1 else rootfs.merge(home, store, base)
     own = _inside(tree, minor, place)
-    if own and own.minor() == minor:
+    if own and minor_of(own.asked()) == minor:
         return own
-    for candidate in (sys.executable, shutil.which(f"python{minor}")):
-        other = Interpreter(command=(candidate or "",), env={"PATH": os.environ.get("PATH", "")})
-        if candidate and other.minor() == minor:
-            warn(f"the base's Python does not start here: {candidate} compiles instead, and may write other bytecode")
-            return other
-    raise HostError(
-        f"no Python {minor} at hand compiles for this base", remedy=f"apt-get install python{minor}, or let uv have one"
-    )
+    others = _at_hand(minor)
+    if not others:
+        raise HostError(
+            f"no Python {minor} at hand compiles for this base",
+            remedy=f"apt-get install python{minor}, or let uv have one",
+        )
+    best = max(others, key=lambda other: other.version == python)
+    why = "" if best.version == python else f", and may write other bytecode: it is {best.version}, not {python}"
+    warn(f"the base's Python does not start here: {best.command[0]} compiles instead{why}")
+    return best
+
+
+def _at_hand(minor: str) -> list[Interpreter]:
+    """Those of that minor which this machine has."""
+    env = {"PATH": os.environ.get("PATH", "")}
+    paths = dict.fromkeys(filter(None, (sys.executable, shutil.which(f"python{minor}"))))
+    found = [Interpreter(command=(path,), env=env) for path in paths]
+    named = [replace(each, version=each.asked()) for each in found]
+    return [each for each in named if minor_of(each.version) == minor]
 
 
 def _inside(tree: Path, minor: str, place: str) -> Interpreter | None:
